@@ -13,10 +13,10 @@ from sereno.archive.archiver import TOGETHER
 async def main(url: str, directory: str) -> None:
     app = Sereno(url, archive_url=f"file://{directory}", archive_kinds=["jobs"])
     began = time.monotonic()
-    archivist = app.archive.archivist()
-    await archivist.move()
+    archiver = app.archive.archiver()
+    await archiver.move()
     moved = time.monotonic()
-    done = await archivist.export()
+    done = await archiver.export()
     ended = time.monotonic()
     await app.aclose()
     # At their most, and as if that were at one moment: ours, and that of the largest of those that write files.

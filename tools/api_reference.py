@@ -58,12 +58,12 @@ What the command line can do and this cannot, and why:
 
 def reference() -> str:
     """The page."""
-    rooms: dict[str, list[str]] = defaultdict(list)
+    routes: dict[str, list[str]] = defaultdict(list)
     for path, operations in asyncio.run(_document())["paths"].items():
         for method, operation in operations.items():
-            rooms[operation["tags"][0]].append(_line(method.upper(), path, operation))
+            routes[operation["tags"][0]].append(_line(method.upper(), path, operation))
     parts = [BEGINNING]
-    for room, lines in rooms.items():
+    for room, lines in routes.items():
         head = ["| operation | role | tenant | what it does | takes |", "|---|---|---|---|---|"]
         parts.append("\n".join([f"## {room.capitalize()}", "", *head, *lines, ""]))
     return "\n".join(parts)

@@ -40,7 +40,7 @@ def cold_place() -> Iterator[Path]:
         yield Path(directory) / "cold"
 
 
-def archivist(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Archiver:
+def archiver(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Archiver:
     """One that drops at once, unless it is told otherwise."""
     chosen: dict[str, Any] = {
         "archive_url": f"file://{place}",

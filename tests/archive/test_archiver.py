@@ -27,7 +27,7 @@ from tests.archive.archive_steps import (
     add_jobs,
     add_logs,
     add_tenders,
-    archivist,
+    archiver,
     cold_place,
     everything,
     filed,
@@ -71,7 +71,7 @@ async def test_everything_old_becomes_verified_files_and_leaves(
     add_everything(connection)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     moved = await working.move()
     assert (moved.waiting, moved.problems) == ([], [])
     assert everything(connection, place) == before
@@ -98,7 +98,7 @@ def _held(connection: psycopg.Connection) -> Counter[Any]:
 async def test_a_second_run_finds_nothing_to_do(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     await working.export()
     before = everything(connection, place)
@@ -111,7 +111,7 @@ async def test_a_second_run_finds_nothing_to_do(app: Sereno, connection: psycopg
 async def test_a_batch_is_kept_for_its_grace(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 10)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, archive_grace_days=7)
+    working = archiver(app, place, archive_grace_days=7)
     await working.move()
     assert (await working.export()).dropped == 0
     assert places_of(connection) == {"verified": 2}
@@ -124,14 +124,14 @@ async def test_a_batch_is_kept_for_its_grace(app: Sereno, connection: psycopg.Co
 async def test_only_what_is_wanted_is_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
-    await archivist(app, place, archive_kinds=["logs", "fires"]).move()
+    await archiver(app, place, archive_kinds=["logs", "fires"]).move()
     assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"logs", "fires"}
 
 
 async def test_what_has_no_retention_stays(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
-    await archivist(
+    await archiver(
         app, place, keep_dead_days=None, keep_deliveries_days=None, keep_events_days=None, keep_history_days=90
     ).move()
     kinds = {row[0] for row in connection.execute("select kind from sereno.archive_batches")}
@@ -146,7 +146,7 @@ async def test_a_batch_of_many_files_is_cut_without_a_seam(
     add_jobs(connection, 1, 1000)
     before = everything(connection, place)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     # Pages without a row are a file without a row.
     held = one(connection, "select held_in from sereno.archive_batches where kind = 'jobs'")
@@ -174,7 +174,7 @@ async def test_a_file_is_read_by_everybody(app: Sereno, connection: psycopg.Conn
     add_tenders(connection, 3000)
     (expected,) = [connection.execute("select array_agg(code order by code, part) from public.tenders").fetchone()]
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     await working.export()
     file = place / one(connection, "select object from sereno.archive_files")
@@ -200,7 +200,7 @@ async def test_a_manifest_tells_enough_to_trust_its_file(
 ) -> None:
     add_tenders(connection, 20)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     await working.export()
     name = one(connection, "select object from sereno.archive_files")
@@ -218,7 +218,7 @@ async def test_a_manifest_tells_enough_to_trust_its_file(
 async def test_the_same_rows_are_the_same_file(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_tenders(connection, 500)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS, archive_grace_days=7)
+    working = archiver(app, place, TENDERS, archive_grace_days=7)
     await working.move()
     await working.export()
     object_, sha256 = connection.execute("select object, sha256 from sereno.archive_files").fetchall()[0]
@@ -237,7 +237,7 @@ async def test_a_file_that_is_not_there_any_more_is_written_again(
     add_everything(connection)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS, archive_grace_days=1)
+    working = archiver(app, place, TENDERS, archive_grace_days=1)
     await working.move()
     await working.export()
     advance(connection, 2 * DAY)
@@ -267,7 +267,7 @@ async def test_a_table_that_was_changed_after_its_files_is_never_dropped(
     add_logs(connection, 5)
     add_jobs(connection, 1, 5)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, archive_grace_days=1)
+    working = archiver(app, place, archive_grace_days=1)
     await working.move()
     await working.export()
     advance(connection, 2 * DAY)
@@ -296,7 +296,7 @@ async def test_one_batch_that_fails_holds_up_no_other(
 ) -> None:
     add_logs(connection, 5)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     # One whose table is gone before it was planned, and others that cannot be written any more.
     held = one(connection, "select held_in from sereno.archive_batches")
@@ -324,7 +324,7 @@ async def test_a_view_of_somebody_on_a_batch_keeps_it_and_no_other(
     add_logs(connection, 5)
     add_jobs(connection, 1, 5)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     held = one(connection, "select held_in from sereno.archive_batches where kind = 'logs'")
     connection.execute(f"create view public.peek as select * from sereno_archive.{held}".encode())
@@ -342,7 +342,7 @@ async def test_a_table_that_is_being_read_is_dropped_another_time(
 ) -> None:
     add_logs(connection, 5)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     held = one(connection, "select held_in from sereno.archive_batches")
     with psycopg.connect(app.database.url) as reader:
@@ -359,7 +359,7 @@ async def test_a_place_without_room_is_told_and_nothing_is_dropped(
     before = everything(connection, place)
     advance(connection, 60 * DAY)
     occupy(place)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     exported = await working.export()
     assert exported.dropped == 0
@@ -367,7 +367,7 @@ async def test_a_place_without_room_is_told_and_nothing_is_dropped(
     assert set(errors(caplog)) == {"archive.failed"}
     vacate(place)
     assert everything(connection, place) == before
-    again = archivist(app, place, TENDERS)
+    again = archiver(app, place, TENDERS)
     assert (await again.export()).problems == []
     assert everything(connection, place) == before
     assert (
@@ -382,11 +382,11 @@ async def test_another_place_gets_what_the_first_one_still_owes(
     add_everything(connection)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    await archivist(app, place, TENDERS).move()
-    await archivist(app, place, TENDERS, archive_grace_days=1).export()
+    await archiver(app, place, TENDERS).move()
+    await archiver(app, place, TENDERS, archive_grace_days=1).export()
     advance(connection, 2 * DAY)
     other = tmp_path / "colder"
-    elsewhere = archivist(app, other, TENDERS)
+    elsewhere = archiver(app, other, TENDERS)
     assert (await elsewhere.export()).dropped == 0
     exported = await elsewhere.export()
     assert exported.problems == []
@@ -399,7 +399,7 @@ async def test_files_are_readable_by_their_owner_alone(
 ) -> None:
     add_logs(connection, 1)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     await working.export()
     assert mode(place) & 0o077 == 0
@@ -410,7 +410,7 @@ async def test_figures_of_files_are_those_of_their_rows(
 ) -> None:
     add_jobs(connection, 101, 50)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     await working.export()
     row = connection.execute(
@@ -425,7 +425,7 @@ async def test_words_of_progress_end_below_the_whole(app: Sereno, connection: ps
     add_everything(connection)
     advance(connection, 60 * DAY)
     said: list[float] = []
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move(lambda fraction, _words: said.append(fraction))
     await working.export(lambda fraction, _words: said.append(fraction))
     assert said
@@ -440,7 +440,7 @@ async def test_an_event_waits_for_its_deliveries(app: Sereno, connection: psycop
         [event],
     )
     advance(connection, 60 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     assert one(connection, "select count(*) from sereno.archive_batches") == 0
     connection.execute("update sereno.deliveries set state = 'sent', changed_at = sereno.now()")
@@ -462,7 +462,7 @@ async def test_a_refused_table_is_told_and_the_others_leave(
         OwnTable("public.tenders; drop table public.tenders", "published_at", 30.0 * DAY),
         OwnTable("public.tenders", "published_at; drop table public.tenders", 30.0 * DAY),
     ]
-    moved = await archivist(app, place, *hostile, TENDERS).move()
+    moved = await archiver(app, place, *hostile, TENDERS).move()
     assert len(moved.problems) == 4
     assert errors(caplog) == ["archive.refused"] * 4
     assert moved.rows == 5
@@ -476,7 +476,7 @@ async def test_whoever_reads_the_history_makes_nobody_wait_for_long(
         add_jobs(connection, 1 + 10 * number, 2, ahead=ahead)
     before = everything(connection, place)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, archive_kinds=["jobs"])
+    working = archiver(app, place, archive_kinds=["jobs"])
     with psycopg.connect(app.database.url) as reader:
         reader.execute("select count(*) from sereno.history")
         moved = await working.move()
@@ -491,7 +491,7 @@ async def test_a_machine_without_room_for_a_file_says_so(
 ) -> None:
     add_logs(connection, 5)
     advance(connection, 40 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "tempdir", str(place / "nowhere"))
@@ -511,7 +511,7 @@ async def test_letters_of_another_encoding_are_letters(server_url: str, place: P
             connection.execute("create table public.t (id text primary key, at date)")
             connection.execute("insert into public.t values ('Größe', '2020-01-01')")
             before = everything(connection, place, ["public.t"])
-            working = archivist(app, place, OwnTable("public.t", "at", 30.0 * DAY))
+            working = archiver(app, place, OwnTable("public.t", "at", 30.0 * DAY))
             await working.move()
             assert (await working.export()).problems == []
             assert everything(connection, place, ["public.t"]) == before

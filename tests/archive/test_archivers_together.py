@@ -23,7 +23,7 @@ from tests.archive.archive_steps import (
     add_everything,
     add_jobs,
     add_logs,
-    archivist,
+    archiver,
     cold_place,
     everything,
     places_of,
@@ -47,7 +47,7 @@ async def test_two_of_them_at_once_do_the_work_once(app: Sereno, connection: psy
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    both = [archivist(app, place, TENDERS) for _ in range(2)]
+    both = [archiver(app, place, TENDERS) for _ in range(2)]
     moved = await asyncio.gather(*(each.move() for each in both))
     assert everything(connection, place) == before
     # A day that the other one has just taken may be told as one that is being read.
@@ -77,7 +77,7 @@ async def test_two_that_write_another_content_do_not_harm_each_other(
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    both = [archivist(app, place, TENDERS) for _ in range(2)]
+    both = [archiver(app, place, TENDERS) for _ in range(2)]
     await both[0].move()
     await asyncio.gather(*(each.export() for each in both))
     assert everything(connection, place) == before
@@ -102,7 +102,7 @@ async def test_one_that_is_cancelled_loses_nothing(
     add_everything(connection)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     export = asyncio.create_task(working.export())
     await auntil(begun.is_set)
@@ -149,7 +149,7 @@ async def test_what_the_archive_takes_is_left_to_it(app: Sereno, connection: psy
 async def test_off_and_on_and_off_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
-    on = archivist(app, place)
+    on = archiver(app, place)
     await on.move()
     add_logs(connection, 7)
     advance(connection, 60 * DAY)
@@ -217,7 +217,7 @@ async def test_a_job_that_could_not_verify_says_so_and_comes_back(
     advance(connection, 60 * DAY)
     occupy(place)
     app = archived(database_url, place)
-    await app.archive.archivist().move()
+    await app.archive.archiver().move()
     async with app.working():
         job = one(connection, "select sereno.enqueue('sereno.archive_export')")
         await auntil(lambda: one(connection, "select count(*) from sereno.attempts where job_id = %s", job) == 1)
@@ -251,7 +251,7 @@ async def test_another_schema_has_an_archive_of_its_own(
         )
         connection.execute(f"insert into other.{table} ({columns}) select {columns} from sereno.{table}".encode())
     connection.execute("insert into other.clock (ahead) values ('60 days')")
-    working = archivist(elsewhere, place)
+    working = archiver(elsewhere, place)
     moved, exported = await working.move(), await working.export()
     assert (moved.problems, exported.problems) == ([], [])
     found = connection.execute(
@@ -272,7 +272,7 @@ async def test_a_password_in_the_address_reaches_postgresql_alone(
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
     app = Sereno(database_url.replace("//postgres@", "//postgres:c%40nary%3A%2F%3F%23%20%C3%A4@"))
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3)

@@ -12,7 +12,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import file_process, parquet
 from sereno.archive.checksum import LONG, PAGE_ROWS
-from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archivist, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_tenders, archiver, cold_place
 from tests.facts import advance, one
 
 HELD = "select held_in from sereno.archive_batches where dropped_at is null"
@@ -46,7 +46,7 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
         "span = part * interval '1 hour'"
     )
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
 
     write_well = file_process.write
@@ -77,7 +77,7 @@ async def test_a_table_that_was_changed_after_its_files_is_not_dropped(
 ) -> None:
     add_tenders(connection, 20)
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS, archive_grace_days=1)
+    working = archiver(app, place, TENDERS, archive_grace_days=1)
     await working.move()
     assert (await working.export()).files == 1
     held = one(connection, HELD)
@@ -112,7 +112,7 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
         {"rows": PAGE_ROWS + 10, "long": LONG},
     )
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS, archive_grace_days=1)
+    working = archiver(app, place, TENDERS, archive_grace_days=1)
     await working.move()
     done = await working.export()
     assert (done.problems, done.files, done.rows) == ([], 1, PAGE_ROWS + 10)
@@ -143,7 +143,7 @@ async def test_keys_of_a_users_own_types_are_compared_in_the_order_of_their_inde
         [2 * PAGE_ROWS],
     )
     advance(connection, 40 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     await working.move()
     done = await working.export()
     assert (done.problems, done.rows, done.dropped) == ([], 2 * PAGE_ROWS, 1)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive.archiver import OwnTable
-from tests.archive.archive_steps import DAY, archivist, cold_place, everything, filed
+from tests.archive.archive_steps import DAY, archiver, cold_place, everything, filed
 from tests.facts import advance, one
 
 OLD = 30.0 * DAY
@@ -82,7 +82,7 @@ async def test_a_key_may_be_of_any_type(app: Sereno, connection: psycopg.Connect
     tables = add_tables(connection)
     names = [table.name for table in tables]
     before = everything(connection, place, names)
-    working = archivist(app, place, *tables)
+    working = archiver(app, place, *tables)
     assert (await working.move()).problems == []
     exported = await working.export()
     assert exported.problems == []
@@ -109,7 +109,7 @@ async def test_the_manners_of_a_server_change_no_file(
     with psycopg.connect(server_url, autocommit=True) as elsewhere:
         for name, value in STRANGE.items():
             elsewhere.execute(f"alter database {connection.info.dbname} set {name} = {value}".encode())
-    working = archivist(app, place, *tables)
+    working = archiver(app, place, *tables)
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
     assert everything(connection, place, names) == before
@@ -165,7 +165,7 @@ async def test_a_value_may_be_of_any_type(
         marks = ", ".join(f"%s::{type_}" for type_ in VALUES)
         connection.execute(f"insert into public.t values ({number}, '2020-01-01', {marks})".encode(), row)
     before = everything(connection, place, ["public.t"])
-    working = archivist(app, place, OwnTable("public.t", "at", OLD))
+    working = archiver(app, place, OwnTable("public.t", "at", OLD))
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
     assert everything(connection, place, ["public.t"]) == before
@@ -185,7 +185,7 @@ async def test_types_that_parquet_knows_stay_what_they_are(
         "insert into public.t "
         "values (1, '2020-01-01', '2020-01-01', '2020-01-01', 1, 1, true, 'x', 1, 1, 'x', 'infinity')"
     )
-    working = archivist(app, place, OwnTable("public.t", "at", OLD))
+    working = archiver(app, place, OwnTable("public.t", "at", OLD))
     await working.move()
     await working.export()
     schema = pq.read_schema(place / one(connection, "select object from sereno.archive_files"))
@@ -208,7 +208,7 @@ async def test_the_time_of_a_row_may_be_beyond_any_calendar(
     connection.execute("insert into public.t values (1, '-infinity')")
     connection.execute("insert into public.u values (1, '-infinity'), (2, '4713-01-01 BC'), (3, '2020-01-01')")
     before = everything(connection, place, ["public.t", "public.u"])
-    working = archivist(app, place, OwnTable("public.t", "at", OLD), OwnTable("public.u", "at", OLD))
+    working = archiver(app, place, OwnTable("public.t", "at", OLD), OwnTable("public.u", "at", OLD))
     assert (await working.move()).rows == 4
     exported = await working.export()
     assert (exported.problems, exported.dropped) == ([], 2)
@@ -268,7 +268,7 @@ async def steps(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "FILE_ROWS", file_rows)
         patched.setattr(module, "MOVE_ROWS", move_rows)
-        working = archivist(app, place, OwnTable("public.t", "at", OLD), archive_grace_days=1, archive_kinds=["logs"])
+        working = archiver(app, place, OwnTable("public.t", "at", OLD), archive_grace_days=1, archive_kinds=["logs"])
         assert (await working.move()).rows == old
         assert everything(connection, place, ["public.t"]) == before
         assert one(connection, "select count(*) from sereno.archive_batches") == math.ceil(old / move_rows)

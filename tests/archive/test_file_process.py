@@ -18,7 +18,7 @@ from sereno import Sereno
 from sereno.archive import file_process
 from sereno.archive.file_process import SMALL_ROWS
 from sereno.archive.parquet import InvalidParquetFile
-from tests.archive.archive_steps import DAY, add_jobs, archivist, cold_place
+from tests.archive.archive_steps import DAY, add_jobs, archiver, cold_place
 from tests.facts import advance, auntil, one, until
 
 CANARY = "canary-37"
@@ -77,7 +77,7 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
     monkeypatch.setattr(subprocess, "run", noted)
     add_jobs(connection, 1, SMALL_ROWS)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, archive_kinds=["jobs"])
+    working = archiver(app, place, archive_kinds=["jobs"])
     await working.move()
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3 * SMALL_ROWS)

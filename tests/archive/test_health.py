@@ -28,7 +28,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
     made.close()
 
 
-def concerns(app: Sereno, **options: str) -> dict[str, AlertCondition]:
+def conditions(app: Sereno, **options: str) -> dict[str, AlertCondition]:
     found = app.database.run(attention(app.settings, **options))
     return {each.kind: each for each in found if each.kind in ARCHIVE}
 
@@ -55,7 +55,7 @@ def test_an_archive_that_keeps_up_needs_nobody(app: Sereno, connection: psycopg.
     assert (check(app).level, check(app).message) == ("ok", "keeps up")
     fill(connection)
     archive(app)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     assert check(app).level == "ok"
     assert broken(app) == {}
 
@@ -63,7 +63,7 @@ def test_an_archive_that_keeps_up_needs_nobody(app: Sereno, connection: psycopg.
 def test_without_an_archive_nothing_is_late(database_url: str, connection: psycopg.Connection) -> None:
     fill(connection, 100)
     app = Sereno(database_url)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     assert check(app).message == "off: what is past its retention is deleted"
     app.close()
 
@@ -71,25 +71,25 @@ def test_without_an_archive_nothing_is_late(database_url: str, connection: psyco
 def test_what_should_have_left_two_days_ago(app: Sereno, connection: psycopg.Connection) -> None:
     """A day leaves thirty days after its end; the archive has two nights for it."""
     fill(connection, 32)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     fill(connection, 34, first=100)
-    behind = concerns(app)["archive.behind"]
+    behind = conditions(app)["archive.behind"]
     assert (behind.level, behind.remedy) == ("warn", "sereno archive run")
     assert behind.words.startswith("The archive is behind by 3 d")
     assert (check(app).level, "behind by 3 d" in check(app).message) == ("warn", True)
-    assert concerns(app, tenant="ann") == {}
+    assert conditions(app, tenant="ann") == {}
     move(app)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
 
 
 def test_a_batch_that_nobody_exports(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection, 40)
     move(app)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     advance(connection, 2 * A_DAY + 60)
-    assert set(concerns(app)) == {"archive.behind"}
+    assert set(conditions(app)) == {"archive.behind"}
     assert export(app) == []
-    assert concerns(app) == {}
+    assert conditions(app) == {}
 
 
 def test_dead_letters_and_log_lines_that_should_have_left(
@@ -98,17 +98,17 @@ def test_dead_letters_and_log_lines_that_should_have_left(
     app = Sereno(database_url, archive_url=f"file://{tmp_path}", keep_dead_days=10, archive_kinds=["jobs"])
     line = "insert into sereno.logs (at, level, event, message) values (now() - interval '1 year', 'info', 'x', 'y')"
     connection.execute(line)
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     fill(connection, 13)
     connection.execute("update sereno.history set state = 'dead', reason = 'x' where id = 1")
     assert one(connection, "select count(*) from sereno.history_dead") == 1
-    assert set(concerns(app)) == {"archive.behind"}
+    assert set(conditions(app)) == {"archive.behind"}
     # What somebody brought back is old because they wanted so.
     connection.execute(
         "insert into sereno.restored (kind, key, batch_id, digest, until) "
         "values ('jobs', '1', 1, '', now() + interval '1 day')"
     )
-    assert concerns(app) == {}
+    assert conditions(app) == {}
     app.close()
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Conne
     place = in_the_way(tmp_path)
     assert export(app)
     advance(connection, 3 * A_DAY)
-    failed = concerns(app)
+    failed = conditions(app)
     assert set(failed) == {"archive.unverified"}
     assert (failed["archive.unverified"].level, failed["archive.unverified"].values["count"]) == ("bad", 1)
     assert "could not" in failed["archive.unverified"].words
@@ -127,7 +127,7 @@ def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Conne
     assert broken(app) == {}
     place.unlink()
     assert export(app) == []
-    assert concerns(app) == {}
+    assert conditions(app) == {}
 
 
 async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive import archiver as module
-from tests.archive.archive_steps import DAY, add_jobs, archivist, cold_place
+from tests.archive.archive_steps import DAY, add_jobs, archiver, cold_place
 from tests.facts import advance, one
 
 PAGE = 10
@@ -36,7 +36,7 @@ async def test_the_attempts_of_archived_jobs_leave_by_pages(
     monkeypatch.setattr(module, "MOVE_ROWS", PAGE)
     add_jobs(connection, 1, 28, state)
     advance(connection, 400 * DAY)
-    working = archivist(app, place, archive_kinds=["jobs"], keep_dead_days=30)
+    working = archiver(app, place, archive_kinds=["jobs"], keep_dead_days=30)
     moved = await working.move()
     assert (moved.problems, sum(sizes(connection))) == ([], 56)
     assert max(sizes(connection)) <= PAGE
@@ -59,7 +59,7 @@ async def test_a_move_that_was_interrupted_after_a_page_goes_on(
     connection.execute(
         "create trigger refuse before delete on sereno.attempts for each row execute function public.refuse()"
     )
-    working = archivist(app, place, archive_kinds=["jobs"])
+    working = archiver(app, place, archive_kinds=["jobs"])
     with pytest.raises(psycopg.errors.RaiseException, match="interrupted"):
         await working.move()
     assert sizes(connection) == [10, 10], "pages before the interruption are kept"

@@ -13,7 +13,7 @@ from sereno.archive import operations as archive
 from sereno.archive import store as moves
 from sereno.archive.operations import ArchiveStatus
 from sereno.errors import InvalidArguments
-from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_jobs, add_logs, archivist, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_jobs, add_logs, archiver, cold_place
 from tests.archive.restore_steps import bring_back
 from tests.facts import advance, one
 
@@ -46,7 +46,7 @@ def test_off_and_empty(app: Sereno, connection: psycopg.Connection) -> None:
 async def test_a_batch_from_its_move_to_its_drop(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS, archive_grace_days=7)
+    working = archiver(app, place, TENDERS, archive_grace_days=7)
     await working.move()
     found = look(app, place)
     assert found.on
@@ -78,8 +78,8 @@ async def test_pages_of_batches_and_their_files(app: Sereno, connection: psycopg
     for _ in range(3):
         add_logs(connection, 3)
         advance(connection, 20 * DAY)
-        await archivist(app, place).move()
-    await archivist(app, place).export()
+        await archiver(app, place).move()
+    await archiver(app, place).export()
     every = app.database.run(archive.batches("logs"))
     assert len(every) == 3
     first = app.database.run(archive.batches("logs", limit=2))
@@ -98,7 +98,7 @@ async def test_pages_of_batches_and_their_files(app: Sereno, connection: psycopg
 async def test_what_failed_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, archive_grace_days=7)
+    working = archiver(app, place, archive_grace_days=7)
     await working.move()
     await working.export()
     (line,) = app.database.run(archive.batches())
@@ -121,7 +121,7 @@ async def test_days_of_a_calendar(app: Sereno, connection: psycopg.Connection, p
     ).fetchone() or (None, None)
     assert ended - began == timedelta(days=2)
     advance(connection, 60 * DAY)
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     await working.export()
     found = app.database.run(archive.days(began, ended))
@@ -140,7 +140,7 @@ async def test_where_a_job_is(app: Sereno, connection: psycopg.Connection, place
     add_jobs(connection, 1, 3)
     add_jobs(connection, 10, 3)
     advance(connection, 60 * DAY)
-    working = archivist(app, place, archive_grace_days=7)
+    working = archiver(app, place, archive_grace_days=7)
     await working.move()
 
     def places(number: int, kind: str = "jobs") -> list[tuple[str, bool, bool]]:
@@ -170,7 +170,7 @@ async def test_late_is_what_should_have_left_and_not_what_came_back(
     advance(connection, 20 * DAY)
     late = look(app, place)
     assert late.overdue == pytest.approx(6 * DAY, abs=600), "14 days are kept"
-    working = archivist(app, place)
+    working = archiver(app, place)
     await working.move()
     await working.export()
     assert look(app, place).overdue == 0.0

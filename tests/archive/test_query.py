@@ -18,7 +18,7 @@ from sereno.archive.restore_store import Span
 from sereno.archive.storage import Storage
 from sereno.database.plan import carry_out
 from sereno.errors import ArchiveUnavailable, InvalidArguments
-from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archivist, cold_place
+from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archiver, cold_place
 from tests.archive.conftest import Bucket
 from tests.archive.restore_steps import bring_back, cold
 from tests.facts import advance, one
@@ -33,7 +33,7 @@ def place() -> Iterator[Path]:
 
 
 async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
-    working = archivist(app, place, *tables)
+    working = archiver(app, place, *tables)
     moved = await working.move()
     exported = await working.export()
     assert [*moved.problems, *exported.problems] == []
@@ -152,7 +152,7 @@ async def test_a_bucket_is_read_through_the_place(
 ) -> None:
     add_jobs(connection, 1, 200)
     advance(connection, 60 * DAY)
-    working = archivist(app, tmp_path, archive_url=bucket.url)
+    working = archiver(app, tmp_path, archive_url=bucket.url)
     await working.move()
     assert (await working.export()).problems == []
     assert asked(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]

@@ -26,7 +26,7 @@ from tests.archive.archive_steps import (
     add_jobs,
     add_logs,
     add_tenders,
-    archivist,
+    archiver,
     cold_place,
 )
 from tests.archive.restore_steps import EVER, bring_back, cold, digests
@@ -43,7 +43,7 @@ def place() -> Iterator[Path]:
 
 
 async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -> None:
-    working = archivist(app, place, *tables, archive_grace_days=grace)
+    working = archiver(app, place, *tables, archive_grace_days=grace)
     moved = await working.move()
     exported = await working.export()
     assert [*moved.problems, *exported.problems] == []
@@ -200,7 +200,7 @@ async def test_a_row_stays_where_its_file_is_not_sound(
     bring_back(app, place, "logs")
     connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = 'broken'")
     advance(connection, 31 * DAY)
-    await archivist(app, place).move()
+    await archiver(app, place).move()
     held = one(connection, "select held_in from sereno.archive_batches order by id desc limit 1")
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 3, "they are archived again"
 
@@ -298,7 +298,7 @@ async def test_what_others_refer_to_stays_and_is_told(app: Sereno, connection: p
     bring_back(app, place, "logs")
     connection.execute("create table public.child (id int references public.t); insert into public.child values (1)")
     advance(connection, 31 * DAY)
-    moved = await archivist(app, place).move()
+    moved = await archiver(app, place).move()
     assert [problem.partition(":")[0] for problem in moved.problems] == ["public.t"]
     assert one(connection, "select count(*) from sereno.logs") == 0, "it holds up no other"
     assert one(connection, "select count(*) from public.t") == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sereno import Sereno
 from sereno.archive import row_text as module
 from sereno.archive.archiver import OwnTable
-from tests.archive.archive_steps import DAY, archivist, cold_place
+from tests.archive.archive_steps import DAY, archiver, cold_place
 from tests.archive.restore_steps import bring_back, digests
 from tests.archive.test_column_types import OLD, STRANGE, TYPES, VALUES, add_tables
 from tests.facts import advance, one
@@ -57,7 +57,7 @@ async def test_a_key_of_any_type_comes_back_and_leaves_again(
     with psycopg.connect(server_url, autocommit=True) as elsewhere:
         for name, value in manners.items():
             elsewhere.execute(f"alter database {connection.info.dbname} set {name} = {value}".encode())
-    working = archivist(app, place, *tables, archive_grace_days=grace)
+    working = archiver(app, place, *tables, archive_grace_days=grace)
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
     for name in names:
@@ -89,7 +89,7 @@ async def test_a_value_of_any_type_comes_back(
         marks = ", ".join(f"%s::{type_}" for type_ in VALUES)
         connection.execute(f"insert into {ODD} values ({number}, '2020-01-01', {marks})".encode(), row)
     before = digests(connection, ODD)
-    working = archivist(app, place, OwnTable(ODD, "at", OLD), archive_grace_days=grace)
+    working = archiver(app, place, OwnTable(ODD, "at", OLD), archive_grace_days=grace)
     assert (await working.move()).problems == []
     assert (await working.export()).problems == []
     bring_back(app, place, ODD, 1)
@@ -122,7 +122,7 @@ def test_archive_and_restore_is_nothing(
     before = digests(connection, ODD)
 
     async def there() -> bool:
-        working = archivist(app, place, OwnTable(ODD, "at", OLD))
+        working = archiver(app, place, OwnTable(ODD, "at", OLD))
         moved = await working.move()
         exported = await working.export()
         assert [*moved.problems, *exported.problems] == []

@@ -18,14 +18,14 @@ from sereno.archive import store as archive
 from sereno.archive.archiver import Archiver
 from sereno.archive.storage import ObjectNotFound, Storage
 from sereno.errors import ArchiveUnavailable
-from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_logs, archivist, everything, places_of
+from tests.archive.archive_steps import DAY, TENDERS, add_everything, add_logs, archiver, everything, places_of
 from tests.archive.conftest import CANARIES, Bucket
 from tests.archive.faulty_storage import LATE_BYTES, SHORT, Fault
 from tests.facts import advance, one
 
 
 def working(app: Sereno, bucket: Bucket, **settings: object) -> Archiver:
-    return archivist(app, Path(), TENDERS, **{"archive_url": bucket.url} | settings)
+    return archiver(app, Path(), TENDERS, **{"archive_url": bucket.url} | settings)
 
 
 # Seconds for a request to one that is slow. The second has good requests to answer before that.

@@ -485,7 +485,7 @@ async def _told(app: Sereno, pager: Pager, *people: str) -> list[int]:
         pager.answers[key] = Failed("too_big")
         await app.recipients.aupsert(key, {"pager": key})
     event = await published.anotify(Tender("T1"), to=list(people))
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
     rows = await app.database.arun(store.count_deliveries(DeliveryFilter(states=["failed"])))
     assert rows.value == len(people)

@@ -82,7 +82,7 @@ async def test_a_webhook_that_was_deleted_or_misspelled_is_no_address(provider: 
         assert isinstance(await send(provider, address=address), Invalid)
 
 
-async def test_a_gate_between_us_and_discord_takes_no_address_away(provider: DiscordProvider) -> None:
+async def test_a_limiter_between_us_and_discord_takes_no_address_away(provider: DiscordProvider) -> None:
     provider.fault = "denied"
     assert isinstance(await send(provider), Down)
 

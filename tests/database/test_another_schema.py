@@ -20,7 +20,7 @@ from sereno.monitoring.verify import verify
 from sereno.settings import SCHEMA_LENGTH
 from sereno.testing import test_support
 from sereno.worker import operations as workers
-from tests.archive.archive_steps import DAY, archivist, cold_place
+from tests.archive.archive_steps import DAY, archiver, cold_place
 from tests.facts import auntil, one, until
 from tests.manual_worker import ManualWorker
 
@@ -100,7 +100,7 @@ async def test_the_longest_name_of_a_schema_serves_for_everything(
     app.database.run(test_support.travel(40 * DAY))
     until(lambda: connection.execute("select 1") and heard == channels)
     with cold_place() as place:
-        working = archivist(app, place)
+        working = archiver(app, place)
         moved, exported = await working.move(), await working.export()
         assert (moved.problems, exported.problems) == ([], [])
         assert exported.dropped > 0

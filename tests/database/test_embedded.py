@@ -320,15 +320,15 @@ for _ in range(8):
 
 def test_who_comes_while_the_last_user_leaves_gets_a_server_that_stays(place: Path) -> None:
     directory = place / ".sereno"
-    gate = place / "gate"
-    gate.mkdir()
-    gate.chmod(0o777)
+    limiter = place / "limiter"
+    limiter.mkdir()
+    limiter.chmod(0o777)
     slow_to_stop = place / "bin"
     slow_to_stop.mkdir()
     for name in ("initdb", "pg_ctl", "postgres"):
         program = slow_to_stop / name
         program.write_text(f"""#!/bin/sh
-if [ "$1" = stop ]; then touch {gate}/reached; until [ -e {gate}/open ]; do sleep 0.01; done; fi
+if [ "$1" = stop ]; then touch {limiter}/reached; until [ -e {limiter}/open ]; do sleep 0.01; done; fi
 exec {wheel_bin_dir()}/{name} "$@"
 """)
         program.chmod(0o755)
@@ -337,10 +337,10 @@ exec {wheel_bin_dir()}/{name} "$@"
     newcomer = EmbeddedPostgres(directory)
     with ThreadPoolExecutor() as threads:
         leaving = threads.submit(last.stop)
-        wait_until((gate / "reached").exists)
+        wait_until((limiter / "reached").exists)
         coming = threads.submit(newcomer.start)
         wait_until(lambda: coming.done() or waits_for_a_lock())
-        (gate / "open").touch()
+        (limiter / "open").touch()
         leaving.result()
         url = coming.result()
     try:

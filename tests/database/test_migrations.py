@@ -38,11 +38,11 @@ def test_numbers_are_in_order_without_gaps() -> None:
 
 
 def test_two_at_once_apply_each_migration_once(empty_database_url: str) -> None:
-    gate = Barrier(4)
+    limiter = Barrier(4)
 
     def call(_: int) -> list[int]:
         with psycopg.connect(empty_database_url, autocommit=True) as own:
-            gate.wait()
+            limiter.wait()
             return [migration.number for migration in migrate(own)]
 
     with ThreadPoolExecutor(4) as threads:

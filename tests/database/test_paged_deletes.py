@@ -79,7 +79,7 @@ def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection
         b"insert into sereno.shares (queue, key, clock) select 'q', n::text, 0 from generate_series(1, 3000) as n"
     )
     connection.execute(
-        b"insert into sereno.lanes (id, queue, keys, gates, units, fair, band, turn) "
+        b"insert into sereno.lanes (id, queue, keys, limiters, units, fair, band, turn) "
         b"select n, 'q', '{}', '{}', '{}', n::text, 0, 0 from generate_series(1, 3000) as n where n % 3 > 0"
     )
     connection.execute(b"analyze sereno.shares, sereno.lanes")

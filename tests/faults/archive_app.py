@@ -18,7 +18,7 @@ from sereno import Sereno
 from sereno.archive import archiver as module
 from sereno.archive import parquet
 from sereno.archive.archiver import Archiver
-from tests.archive.archive_steps import TENDERS, archivist
+from tests.archive.archive_steps import TENDERS, archiver
 
 # Small ones, so that batches have several files.
 FILE_ROWS = 40
@@ -55,7 +55,7 @@ def die() -> None:
 async def archive(url: str, place: str, step: str | None, within: float | None) -> None:
     """`step`: its name and which time it is done, such as `put 2`. `within`: after some part of so many seconds."""
     app = Sereno(url)
-    working = archivist(app, Path(place), TENDERS)
+    working = archiver(app, Path(place), TENDERS)
     module.FILE_ROWS = FILE_ROWS
     if step is not None:
         name, _, times = step.partition(" ")

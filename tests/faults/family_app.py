@@ -13,8 +13,8 @@ app = Sereno()
 @app.task
 async def kills_its_family(ctx: Context) -> None:
     """Every process between the test and this one, the supervisor first."""
-    with Path(os.environ["LEDGER"]).open("a") as ledger:  # noqa: ASYNC230 - nothing else runs here
-        ledger.write(f"{ctx.attempt}\n")
+    with Path(os.environ["LEDGER"]).open("a") as recorder:  # noqa: ASYNC230 - nothing else runs here
+        recorder.write(f"{ctx.attempt}\n")
     family = [os.getpid()]
     while (parent := parent_of(family[-1])) != int(os.environ["SPARED"]):
         family.append(parent)

@@ -29,7 +29,7 @@ from tests.archive.archive_steps import (
     add_jobs,
     add_logs,
     add_tenders,
-    archivist,
+    archiver,
     cold_place,
     everything,
     places_of,
@@ -151,7 +151,7 @@ async def test_postgresql_loses_its_power(
         add_everything(connection, 100)
         before = everything(connection, place)
         advance(connection, 60 * DAY)
-    working = archivist(app, place, TENDERS)
+    working = archiver(app, place, TENDERS)
     waiting, back = [step], Event()
 
     def watched(done: str) -> None:

@@ -193,7 +193,9 @@ def test_limits_and_orders_hold_in_a_storm(
 def assert_rested(connection: psycopg.Connection) -> None:
     """Nothing is left to do, and nobody believes that there is."""
     assert one(connection, "select count(*) from sereno.jobs") == 0
-    held = "select count(*) from sereno.gates, unnest(held) as id join sereno.jobs using (id) where state = 'running'"
+    held = (
+        "select count(*) from sereno.limiters, unnest(held) as id join sereno.jobs using (id) where state = 'running'"
+    )
     assert one(connection, held) == 0
     until(lambda: one(connection, "select count(*) from sereno.lanes where has_work") == 0)
     until(lambda: one(connection, "select count(*) from sereno.lane_wakes") == 0)

@@ -82,9 +82,9 @@ def test_isolated_processes_end_when_their_worker_is_killed(
     """Also one whose handler never looks up: nothing goes on with a job that is another worker's by then."""
     app.enqueue_many([never_ends.job()])
     worker = start(started, app.url, tmp_path)
-    ledger = tmp_path / "ledger"
-    until(lambda: ledger.exists() and ledger.read_text())
-    family = [int(ledger.read_text())]
+    recorder = tmp_path / "ledger"
+    until(lambda: recorder.exists() and recorder.read_text())
+    family = [int(recorder.read_text())]
     while family[-1] != worker.pid:
         family.append(parent_of(family[-1]))
     for pid in family[-2:]:

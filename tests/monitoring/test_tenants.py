@@ -55,10 +55,10 @@ def test_how_one_stands(app: Sereno, connection: psycopg.Connection) -> None:
     found = run(connection, tenants.show("ann"))
     assert (found.standing.paused_by, found.standing.note, found.standing.weight) == ("maria", "late", 3.0)
     assert (found.states, found.figures) == ({"ready": 2}, None)
-    assert [(gate.name, gate.numbers, gate.taken) for gate in found.gates] == [("two", {"slots": 2}, 0)]
+    assert [(limiter.name, limiter.numbers, limiter.taken) for limiter in found.limiters] == [("two", {"slots": 2}, 0)]
     assert [line.weight for line in run(connection, tenants.list_tenants())] == [3.0]
     nobody = run(connection, tenants.show("zed"))
-    assert (nobody.standing.paused_at, nobody.states, nobody.gates) == (None, {}, found.gates)
+    assert (nobody.standing.paused_at, nobody.states, nobody.limiters) == (None, {}, found.limiters)
 
 
 def test_how_many_a_failure_hit(connection: psycopg.Connection) -> None:

@@ -79,8 +79,8 @@ def test_more_run_than_there_are_slots(app: Sereno, connection: Connection, clai
     assert broken(app) == {}
     _run_by_force(connection, claimer, ids[2])
     assert broken(app) == {"limits_kept": [ids[0]], "slots_counted": [ids[2]]}
-    # Another key is another gate.
-    connection.execute("update sereno.gates set held = held || %s::bigint", [ids[2]])
+    # Another key is another limiter.
+    connection.execute("update sereno.limiters set held = held || %s::bigint", [ids[2]])
     assert broken(app) == {"limits_kept": [ids[0]]}
 
 
@@ -105,7 +105,7 @@ def test_a_running_job_that_nobody_counts(
     of = {"limit": keys(("l", "k")), "order": keys(order="k"), "queue": None}[what]
     (job,) = put(connection, of)
     assert claimer.take() == [job]
-    connection.execute("delete from sereno.gates" if how == "gone" else f"update sereno.gates {how}".encode())
+    connection.execute("delete from sereno.limiters" if how == "gone" else f"update sereno.limiters {how}".encode())
     assert broken(app) == {"slots_counted": [job]}
 
 
@@ -127,7 +127,7 @@ def test_a_slot_held_by_a_job_that_does_not_pass(
         *put(connection, keys(fair="t1")),
     ]
     assert claimer.take() == [first, second]
-    connection.execute("update sereno.gates set held = held || %s::bigint", [second])
+    connection.execute("update sereno.limiters set held = held || %s::bigint", [second])
     assert broken(app) == {"slots_not_leaked": [second]}
 
 
@@ -136,7 +136,7 @@ def test_a_slot_named_by_a_job_that_ended_is_free(app: Sereno, connection: Conne
     put(connection, keys(("l", "a")))
     claimer.wake()
     claimer.finish(claimer.claim().jobs)
-    assert one(connection, "select cardinality(held) from sereno.gates") == 1
+    assert one(connection, "select cardinality(held) from sereno.limiters") == 1
     assert broken(app) == {}
 
 
@@ -166,7 +166,7 @@ def test_somebody_waits_and_nobody_will_look(app: Sereno, connection: Connection
     claimer.take()
     assert one(connection, "select waits_for is not null from sereno.lanes")
     assert broken(app) == {}
-    connection.execute("update sereno.gates set look_at = null")
+    connection.execute("update sereno.limiters set look_at = null")
     assert broken(app) == {"waits_are_looked_at": [second]}
 
 
@@ -183,7 +183,7 @@ def test_two_of_an_order_at_once(app: Sereno, connection: Connection, claimer: C
     head, second = put(connection, keys(order="k"), 2)
     assert claimer.take() == [head]
     _run_by_force(connection, claimer, second)
-    connection.execute("update sereno.gates set held = held || %s::bigint", [second])
+    connection.execute("update sereno.limiters set held = held || %s::bigint", [second])
     assert broken(app) == {"orders_kept": [second]}
 
 

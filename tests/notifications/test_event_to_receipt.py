@@ -215,8 +215,8 @@ async def test_receipts_are_asked_for_and_only_ever_move_forward(
             Receipt(provider_id=ids["a"], outcome="failed", id="r1"),
             Receipt(provider_id=ids["d"], outcome="read", id="r2"),
         ]
-        assert await app.notifications.courier.received("pager", "", late) == 1
-        assert await app.notifications.courier.received("pager", "", late) == 0
+        assert await app.notifications.fanout.received("pager", "", late) == 1
+        assert await app.notifications.fanout.received("pager", "", late) == 0
         assert [row[2] for row in states()][::3] == ["delivered", "read"]
         assert one(connection, "select state from sereno.addresses where address = 'b'") == "invalid"
     finally:

@@ -112,11 +112,11 @@ def test_twice_is_once_whoever_says_it(app: Sereno, connection: psycopg.Connecti
 def test_many_at_once_make_one(app: Sereno, connection: psycopg.Connection, database_url: str) -> None:
     app.event("tender.published", Tender, channels=[in_app])
     declare(app, connection)
-    gate = Barrier(4)
+    limiter = Barrier(4)
 
     def call(_: int) -> list[int]:
         with psycopg.connect(database_url, autocommit=True) as own:
-            gate.wait()
+            limiter.wait()
             return [
                 one(own, "select sereno.notify('tender.published', '{}', subject => 's', key => %s)", str(number))
                 for number in range(20)

@@ -11,7 +11,7 @@ from sereno.jobs.limits.why import moment
 from sereno.notifications import operations as notifications
 from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Outcome, Retryable
 from sereno.notifications.rows import DeliveryFilter
-from sereno.notifications.why import EventKind, why_post
+from sereno.notifications.why import EventKind, why_notification
 from tests.database.plans import accesses, plan
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
@@ -30,12 +30,12 @@ class Desk:
         """An event, fanned out and sent."""
         self.pager.answers = {} if answer is None else {"a7": answer}
         event = await self.published.anotify(Tender(code), subject=code, to=to)
-        await self.app.notifications.courier.fan_out(event)
+        await self.app.notifications.fanout.fan_out(event)
         await self.app.notifications.dispatch.deliver(1, "pager", "", -2)
         return event
 
     def why(self, key: str = "user:7", kind: str = "tender.published", **more: object) -> str:
-        return " ".join(self.app.database.run(why_post(key, kind, **more)))  # type: ignore[arg-type]  # as a caller would
+        return " ".join(self.app.database.run(why_notification(key, kind, **more)))  # type: ignore[arg-type]  # as a caller would
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection
     ]
     for number, (answer, _) in enumerate(fates):
         await desk.tell(f"T{number}", ["user:7"], answer)
-    said = desk.app.database.run(why_post("user:7", "tender.published"))
+    said = desk.app.database.run(why_notification("user:7", "tender.published"))
     for (_, words), sentence in zip(reversed(fates), said, strict=True):
         assert words in sentence
     for state, words in {
@@ -149,13 +149,13 @@ def test_who_and_what_nobody_has_heard_of(desk: Desk) -> None:
 async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
     told = app.event("news", Tender, channels=[in_app])
     event = await told.anotify(Tender("T1"), to="user:7")
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "in_app", "", -2)
-    words = await app.database.arun(why_post("user:7", "news"))
+    words = await app.database.arun(why_notification("user:7", "news"))
     assert "by in_app: it is in the inbox since" in words[0]
     assert "unread" in words[0]
     await app.inbox.amark("user:7", "read")
-    assert "it was read" in (await app.database.arun(why_post("user:7", "news")))[0]
+    assert "it was read" in (await app.database.arun(why_notification("user:7", "news")))[0]
 
 
 def test_an_address_is_recognised_by_its_owner_alone() -> None:

@@ -102,7 +102,7 @@ async def test_a_try_that_comes_late_changes_nothing(
     published = app.event("tender.published", Tender, channels=[pager])
     await people(app, "a")
     event = published.notify(Tender("T1"), subject="T1")
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     number = one(connection, "select id from sereno.deliveries")
     (taken,) = app.database.run(deliveries.take("pager", "", 7, 10)).batches
     connection.execute("update sereno.deliveries set attempts = 2")
@@ -121,11 +121,11 @@ async def test_what_nobody_carries_any_more_is_found_by_the_sweep(
     published = app.event("tender.published", Tender, channels=[pager])
     await people(app, "a")
     lost = published.notify(Tender("T1"), subject="T1")
-    await app.notifications.courier.fan_out(lost)
+    await app.notifications.fanout.fan_out(lost)
     published.notify(Tender("T2"), subject="T2")
     connection.execute("delete from sereno.jobs")
     advance(connection, 120)
-    await app.notifications.courier.sweep()
+    await app.notifications.fanout.sweep()
     async with app.working():
         await auntil(lambda: [row[2] for row in states()] == ["sent", "sent"])
 
@@ -171,12 +171,12 @@ async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     receipt = Receipt(provider_id=f"p{pager.sent[0].delivery}", outcome="invalid", id="r1")
-    assert await app.notifications.courier.received("pager", "evil", [receipt]) == 0
+    assert await app.notifications.fanout.received("pager", "evil", [receipt]) == 0
     early = Receipt(provider_id="p999", outcome="delivered", id="r2")
-    assert await app.notifications.courier.received("pager", "", [early]) == 0
+    assert await app.notifications.fanout.received("pager", "", [early]) == 0
     connection.execute("update sereno.deliveries set provider_id = 'p999'")
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
-    assert await app.notifications.courier.received("pager", "", [early]) == 1
+    assert await app.notifications.fanout.received("pager", "", [early]) == 1
     assert one(connection, "select state from sereno.addresses") == "active"
 
 
@@ -185,21 +185,21 @@ async def test_a_receipt_that_comes_before_its_message_is_kept_for_a_while(
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     await people(app, "a")
-    courier = app.notifications.courier
+    fanout = app.notifications.fanout
     async with app.working():
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     early = Receipt(provider_id="p999", outcome="delivered", id="r2")
     stranger = Receipt(provider_id="p1000", outcome="delivered", id="r3")
-    assert await courier.received("pager", "", [early, stranger]) == 0
+    assert await fanout.received("pager", "", [early, stranger]) == 0
     connection.execute("update sereno.deliveries set provider_id = 'p999'")
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
-    await courier.sweep()
+    await fanout.sweep()
     assert states() == [("a", "pager", "delivered", None)]
-    assert await courier.received("pager", "", [early]) == 0
+    assert await fanout.received("pager", "", [early]) == 0
     assert one(connection, "select count(*) from sereno.early_receipts") == 1
     advance(connection, 700)
-    await courier.sweep()
+    await fanout.sweep()
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
@@ -209,13 +209,13 @@ async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
     published = app.event("tender.published", Tender, channels=[pager])
     await people(app, "a")
     event = published.notify(Tender("T1"), subject="T1")
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     for attempts, state in ((1, "pending"), (2, "pending"), (3, "dead")):
         connection.execute("update sereno.deliveries set state = 'sent', provider_id = 'p', attempts = %s", [attempts])
         connection.execute("delete from sereno.message_ids")
         connection.execute("insert into sereno.message_ids select 'pager', '', 'p', id from sereno.deliveries")
         again = Receipt(provider_id="p", outcome="retry")
-        assert await app.notifications.courier.received("pager", "", [again]) == 1
+        assert await app.notifications.fanout.received("pager", "", [again]) == 1
         assert states()[0][2] == state
 
 

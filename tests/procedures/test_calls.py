@@ -286,9 +286,9 @@ async def test_it_runs_longer_than_the_lease(
     """The heartbeat goes on meanwhile, and nobody runs it a second time."""
     app = Sereno(database_url, procedure_url=login.url, lease=3600, heartbeat=0.5)
     connection.execute(
-        f"create table reporting.gate (n integer); grant select on reporting.gate to {login.name};"
+        f"create table reporting.limiter (n integer); grant select on reporting.limiter to {login.name};"
         "create function reporting.waits() returns text language plpgsql as $$ begin "
-        "while not exists (select from reporting.gate) loop perform pg_sleep(0.05); end loop; return 'done'; end $$"
+        "while not exists (select from reporting.limiter) loop perform pg_sleep(0.05); end loop; return 'done'; end $$"
     )
     await allow("reporting.waits")
     job = app.procedure("reporting.waits").enqueue()
@@ -305,7 +305,7 @@ async def test_it_runs_longer_than_the_lease(
         await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
         await fifty_minutes_pass()
         await fifty_minutes_pass()
-        connection.execute("insert into reporting.gate values (1)")
+        connection.execute("insert into reporting.limiter values (1)")
         await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, "select attempt from sereno.history where id = %s", job.id) == 1
     await app.aclose()

@@ -62,12 +62,12 @@ async def test_killed_in_the_middle(
 ) -> None:
     """The lock would not be given to a second call while the first one runs: then the job would be dead."""
     connection.execute(
-        "create table reporting.ran (attempt integer); create table reporting.gate (n integer);"
-        f"grant insert, select on reporting.ran, reporting.gate to {login.name};"
+        "create table reporting.ran (attempt integer); create table reporting.limiter (n integer);"
+        f"grant insert, select on reporting.ran, reporting.limiter to {login.name};"
         "create procedure reporting.waits(attempt integer) language plpgsql as $$ begin "
         "if not pg_try_advisory_lock(1) then raise exception 'two at once'; end if; "
         "insert into ran values (attempt); commit; "
-        "while not exists (select from gate) loop commit; perform pg_sleep(0.05); end loop; end $$"
+        "while not exists (select from limiter) loop commit; perform pg_sleep(0.05); end loop; end $$"
     )
     await allow("reporting.waits", given={"attempt": "attempt"}, timeout="10m")
     job = reporting.procedure("reporting.waits").enqueue()
@@ -79,7 +79,7 @@ async def test_killed_in_the_middle(
     connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
     start()
     until(lambda: one(connection, "select count(*) from reporting.ran") == 2)
-    connection.execute("insert into reporting.gate values (1)")
+    connection.execute("insert into reporting.limiter values (1)")
     until(lambda: state(connection, job.id) == "succeeded")
     assert connection.execute("select attempt from reporting.ran order by 1").fetchall() == [(1,), (2,)]
     assert connection.execute("select attempt, crashes, failures from sereno.history").fetchall() == [(2, 1, 0)]

@@ -12,7 +12,7 @@ from sereno.jobs.job_filter import ScheduleFilter
 from sereno.notifications import operations as notifications
 from sereno.notifications.rows import DeliveryFilter
 from sereno.schedules.lists import list_schedules
-from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, sought
+from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field
 from tests.database.plans import Access, accesses, plan
@@ -79,14 +79,16 @@ def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[A
 
 
 def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
-    return sought(text, fields, datetime.now(UTC))
+    return search_params(text, fields, datetime.now(UTC))
 
 
 @pytest.mark.parametrize(
     "text", ["state:sent", "nobody", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h"]
 )
 def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_deliveries(DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))))
+    found = looked(
+        connection, notifications.list_deliveries(DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS)))
+    )
     assert {each.by for each in found["deliveries"]} <= {
         "deliveries_pkey",
         "deliveries_once",
@@ -97,14 +99,14 @@ def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -
 
 @pytest.mark.parametrize("text", ["type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7"])
 def test_events_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))
+    found = looked(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))
     assert {each.by for each in found["events"]} <= {"events_pkey", "events_subject", "events_trace"}
     _check(found)
 
 
 @pytest.mark.parametrize("text", ["nobody", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC"])
 def test_recipients_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))
+    found = looked(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
     assert {each.by for each in found["recipients"]} <= {"recipients_pkey", "recipients_in_order", "recipients_key"}
     _check(found)
 
@@ -112,7 +114,7 @@ def test_recipients_are_read_along_an_index(connection: Connection, text: str) -
 @pytest.mark.parametrize("text", ["nothing", "key:menu:7", "key:menu:9*", "tenant:r1 task:x", "state:paused args.n:2"])
 @pytest.mark.parametrize("soonest", [False, True])
 def test_schedules_are_read_along_an_index(connection: Connection, text: str, soonest: bool) -> None:
-    wanted = ScheduleFilter(sought=meant(text, SCHEDULE_FIELDS))
+    wanted = ScheduleFilter(search_params=meant(text, SCHEDULE_FIELDS))
     found = looked(connection, list_schedules(wanted, soonest=soonest))
     assert {each.by for each in found["schedules"]} <= {"schedules_key", "schedules_tenant", "schedules_due"}
     _check(found)

@@ -14,7 +14,7 @@ from sereno.database.statement import Operation, run
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryFilter
-from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, sought
+from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from tests.facts import one
@@ -195,7 +195,7 @@ OF_PEOPLE = (
 
 
 def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
-    return sought(text, fields, datetime.now(UTC))
+    return search_params(text, fields, datetime.now(UTC))
 
 
 def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Callable[[str], list[int]]) -> None:
@@ -211,7 +211,7 @@ def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Calla
 
 def test_deliveries(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
-        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
         found = [line.id for line in run(connection, notifications.list_deliveries(wanted))]
         # What a bulk change would touch is the same, but for the states in which nothing can be done.
         count = run(connection, bulk.count_requeue(wanted)).value
@@ -237,7 +237,7 @@ def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dic
     )
 
     def find(text: str) -> list[int]:
-        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
         return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     check(cases, made, find)
@@ -247,7 +247,7 @@ def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of
     made, events = post_of_three["deliveries"], post_of_three["events"]
 
     def find(text: str, **named: Any) -> list[int]:
-        wanted = DeliveryFilter(**named, sought=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(**named, search_params=meant(text, DELIVERY_FIELDS))
         return [line.id for line in run(connection, notifications.list_deliveries(wanted))]
 
     assert find("channel:push", tenant="r1") == [made[1]]
@@ -274,7 +274,7 @@ def test_a_worker_sends_again_what_the_search_found(
 
     for text, expected in (("reason:mailbox age:>5d", made[:1]), (f"id:{made[2]}", made[2:]), ("event:none*", [])):
         sent.clear()
-        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
         begun = run(connection, bulk.begin_requeue(wanted, yes=True, actor="test"))
         assert begun.wanted["q"] == text
         look, upper, at = connection.execute(
@@ -292,21 +292,22 @@ def test_events(connection: psycopg.Connection, post_of_three: dict[str, list[in
     numbers = ((f"id:{made[0]}", "0"), (f"{made[1]}", "1"), (f"-{made[1]}", "0 2"), (f"id:{made[0]} type:bill.*", ""))
 
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))]
+        return [line.id for line in run(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))]
 
     check((*OF_EVENTS, *numbers), made, find)
-    theirs = notifications.list_events(tenant="r1", sought=meant("trace:t-1", EVENT_FIELDS))
+    theirs = notifications.list_events(tenant="r1", search_params=meant("trace:t-1", EVENT_FIELDS))
     assert run(connection, theirs) == []
 
 
 def test_recipients(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
         return [
-            line.id for line in run(connection, notifications.list_recipients(sought=meant(text, RECIPIENT_FIELDS)))
+            line.id
+            for line in run(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
         ]
 
     check(OF_PEOPLE, post_of_three["people"], find)
-    theirs = notifications.list_recipients("user:*", tenant="r1", sought=meant("-key:shop", RECIPIENT_FIELDS))
+    theirs = notifications.list_recipients("user:*", tenant="r1", search_params=meant("-key:shop", RECIPIENT_FIELDS))
     assert [line.key for line in run(connection, theirs)] == ["user:bob"]
 
 
@@ -318,7 +319,7 @@ def test_a_page_goes_on_where_the_last_one_ended(
     made, events = post_of_three["deliveries"], post_of_three["events"]
 
     def deliveries(text: str, before: int | None = None) -> list[int]:
-        wanted = DeliveryFilter(sought=meant(text, DELIVERY_FIELDS))
+        wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
         return [
             line.id
             for line in run(connection, notification_queries.deliveries(wanted, before=before, limit=1, window=2))
@@ -331,7 +332,7 @@ def test_a_page_goes_on_where_the_last_one_ended(
     assert deliveries(f"channel:email event_id:{events[0]}") == [made[0]]
 
     def found(text: str) -> list[int]:
-        return [line.id for line in run(connection, notifications.list_events(sought=meant(text, EVENT_FIELDS)))]
+        return [line.id for line in run(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))]
 
     assert found("type:tender.published") == []
     assert found("subject:T-1") == found("trace:t-1") == found(f"id:{events[0]}") == [events[0]]

@@ -27,7 +27,7 @@ from sereno.search.search_filter import (
     FIRE_FIELDS,
     SCHEDULE_FIELDS,
     TENANT_FIELDS,
-    sought,
+    search_params,
 )
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
@@ -109,7 +109,7 @@ OF_SCHEDULES = (
 
 
 def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
-    return sought(text, fields, datetime.now(UTC))
+    return search_params(text, fields, datetime.now(UTC))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def three(connection: psycopg.Connection) -> list[int]:
 
 
 def wanted(text: str, **named: Any) -> ScheduleFilter:
-    return ScheduleFilter(**named, sought=meant(text, SCHEDULE_FIELDS))
+    return ScheduleFilter(**named, search_params=meant(text, SCHEDULE_FIELDS))
 
 
 def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
@@ -230,10 +230,10 @@ def test_fires(connection: psycopg.Connection, three: list[int]) -> None:
     one(connection, FIRES, three[0])
     one(connection, SKIPS, three[0])
     for text, states in OF_FIRES:
-        found = run(connection, schedules.show("menu:1", fires=3, sought=meant(text, FIRE_FIELDS)))
+        found = run(connection, schedules.show("menu:1", fires=3, search_params=meant(text, FIRE_FIELDS)))
         assert [fire.state for fire in found.fires] == states.split(), text
     # Among the newest, and not among those alone that are shown.
-    found = run(connection, schedules.show("menu:1", fires=1, sought=meant("state:dead", FIRE_FIELDS)))
+    found = run(connection, schedules.show("menu:1", fires=1, search_params=meant("state:dead", FIRE_FIELDS)))
     assert [fire.job_id for fire in found.fires] == [2]
 
 
@@ -279,7 +279,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     run(connection, groups_store.add(failed))
 
     def find(text: str) -> list[int]:
-        found = run(connection, error_operations.list_groups(sought=meant(text, ERROR_FIELDS)))
+        found = run(connection, error_operations.list_groups(search_params=meant(text, ERROR_FIELDS)))
         return [int(group.fingerprint, 16) - 10 for group in found]
 
     check(OF_ERRORS, [0, 1, 2], find)
@@ -288,7 +288,7 @@ def test_errors(connection: psycopg.Connection) -> None:
     assert find("type:ValueError") == []
     assert (find("muted:yes"), sorted(find("muted:no")), sorted(find("-muted:yes"))) == ([1], [0, 2], [0, 2])
     assert find("note:TEAM muted:yes,no") == [1]
-    both = error_operations.list_groups(task="bill", sought=meant("menu", ERROR_FIELDS))
+    both = error_operations.list_groups(task="bill", search_params=meant("menu", ERROR_FIELDS))
     assert run(connection, both) == []
 
 
@@ -319,11 +319,11 @@ def test_tenants(connection: psycopg.Connection) -> None:
     run(connection, queues.pause("tenant", "zed", actor="test"))
 
     def find(text: str) -> list[int]:
-        found = run(connection, tenants.list_tenants(sought=meant(text, TENANT_FIELDS)))
+        found = run(connection, tenants.list_tenants(search_params=meant(text, TENANT_FIELDS)))
         return [names.index(line.tenant) for line in found]
 
     check(OF_TENANTS, [0, 1, 2], find)
-    assert run(connection, tenants.list_tenants(part="b", sought=meant("ann", TENANT_FIELDS))) == []
+    assert run(connection, tenants.list_tenants(part="b", search_params=meant("ann", TENANT_FIELDS))) == []
 
 
 OF_AUDIT = (
@@ -354,10 +354,10 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
     ids = [row[0] for row in connection.execute("select id from sereno.audit order by id")]
 
     def find(text: str) -> list[int]:
-        return [line.id for line in run(connection, tokens.audit_lines(sought=meant(text, AUDIT_FIELDS)))]
+        return [line.id for line in run(connection, tokens.audit_lines(search_params=meant(text, AUDIT_FIELDS)))]
 
     check(OF_AUDIT, ids, find)
-    assert run(connection, tokens.audit_lines(actor="ops", sought=meant("actor:maria", AUDIT_FIELDS))) == []
+    assert run(connection, tokens.audit_lines(actor="ops", search_params=meant("actor:maria", AUDIT_FIELDS))) == []
     monkeypatch.setattr(tokens, "AUDIT_WINDOW", 1)
     assert (find("actor:ops"), find('subject:"queue ifood"')) == ([], [ids[1]])
 

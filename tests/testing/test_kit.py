@@ -200,6 +200,6 @@ def test_days_that_left_for_the_archive_are_there_again(
         shop().charge.enqueue(7)
         kit.drain()
         kit.travel("40d")
-        archivist = kit.app.archive.archivist()
-        assert asyncio.run(archivist.move()).days == 1
+        archiver = kit.app.archive.archiver()
+        assert asyncio.run(archiver.move()).days == 1
         sereno_kit(kit.app)

@@ -275,11 +275,11 @@ async def test_the_lease_counts_from_before_the_registration_was_sent(database_u
         sent.append(boot_clock())
         yield Statement("select pg_sleep(0.05)")
 
-    for lease_keeper in (Heartbeat, SupervisedLease):
+    for lease_holder in (Heartbeat, SupervisedLease):
         database = Database(app.settings, lambda: database_url)
-        worker = Worker(database, app.registry, {"default": 1}, lease_keeper=lease_keeper, declare_more=declare_slowly)
+        worker = Worker(database, app.registry, {"default": 1}, lease_holder=lease_holder, declare_more=declare_slowly)
         running = asyncio.create_task(worker.run())
         await worker.registered.wait()
-        assert worker.lease_keeper.lease_end <= lease_end(sent[-1], app.settings.lease)
+        assert worker.lease_holder.lease_end <= lease_end(sent[-1], app.settings.lease)
         worker.stop()
         await running

@@ -91,7 +91,7 @@ async def world(
 ) -> AsyncIterator[World]:
     kit = sereno_kit(app)
     # Up to when somebody asks for receipts, in the world before, which was later than this one.
-    app.notifications.dispatch._ledger._asking.clear()  # noqa: SLF001 - the kit empties tables, not memories
+    app.notifications.dispatch._recorder._asking.clear()  # noqa: SLF001 - the kit empties tables, not memories
     files = tmp_path.joinpath("archive").as_uri()
     app.override(archive_url=files)
     authority = Authority(kit.now)

@@ -148,7 +148,7 @@ def audit_lines(
     subject: str | None = None,
     actor: str | None = None,
     action: str | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     most: int = 50,
 ) -> Operation[list[AuditRow]]:
     """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…".
@@ -156,7 +156,7 @@ def audit_lines(
     `sought`: what a search asks, among as many; a whole subject is found by its index.
     """
     found, _ = yield from audit_page(
-        before=before, subject=subject, actor=actor, action=action, sought=sought, most=most
+        before=before, subject=subject, actor=actor, action=action, search_params=search_params, most=most
     )
     return found
 
@@ -167,17 +167,17 @@ def audit_page(
     subject: str | None = None,
     actor: str | None = None,
     action: str | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     most: int = 50,
     skip: int = 0,
     most_bytes: int | None = None,
 ) -> Operation[tuple[list[AuditRow], bool]]:
     """Return a page of `audit_lines`, and whether there are more. It ends with the line that passes `most_bytes`."""
-    window = skip + most + 1 if actor is None and action is None and sought is None else AUDIT_WINDOW
+    window = skip + most + 1 if actor is None and action is None and search_params is None else AUDIT_WINDOW
     given = {"before": before, "subject": subject, "actor": actor, "action": action, "most": most, "window": window}
-    given |= {"skip": skip, "bytes": most_bytes, "terms": None if sought is None else sought.terms}
-    if sought is not None and subject is None:
-        given["subject"] = sought.one("subject")
+    given |= {"skip": skip, "bytes": most_bytes, "terms": None if search_params is None else search_params.terms}
+    if search_params is not None and subject is None:
+        given["subject"] = search_params.one("subject")
     rows = yield Statement(_sql["audit"], given)
     found = [_audit.decode(row[0]) for row in rows if row[0] is not None]
     return found, len(found) < len(rows)

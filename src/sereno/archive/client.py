@@ -95,7 +95,7 @@ class Archive:
     def tables(self) -> Sequence[OwnTable]:
         return list(self._tables.values())
 
-    def archivist(self) -> Archiver:
+    def archiver(self) -> Archiver:
         """Who does the work, with the settings as they are now."""
         return Archiver(self._database, self._database.settings, self.tables)
 
@@ -117,7 +117,7 @@ class Archive:
             return
 
         async def move(ctx: Context) -> None:
-            found = await self.archivist().move(ctx.progress)
+            found = await self.archiver().move(ctx.progress)
             ctx.log.info(
                 "%d days and %d rows left the hot tables", found.days, found.rows, extra={"event": "archive.moved"}
             )
@@ -126,7 +126,7 @@ class Archive:
                 raise ArchiveUnavailable("; ".join([*found.problems, *waiting]))
 
         async def export(ctx: Context) -> None:
-            found = await self.archivist().export(ctx.progress)
+            found = await self.archiver().export(ctx.progress)
             said = "%d rows in %d files are verified, %d batches were dropped"
             ctx.log.info(said, found.rows, found.files, found.dropped, extra={"event": "archive.exported"})
             if found.problems:
@@ -154,12 +154,12 @@ class Archive:
 
     def _verify(self, ctx: Context, order: VerifyOrder) -> dict[str, Any]:
         with _told():
-            inspector = ArchiveVerifier(self._database, self._database.settings)
-            found = inspector.inspect(FileSelection(order.batch, order.since), order.sample, _said(ctx))
+            verifier = ArchiveVerifier(self._database, self._database.settings)
+            found = verifier.inspect(FileSelection(order.batch, order.since), order.sample, _said(ctx))
         return asdict(found) | {"problems": found.problems[:MOST_TOLD], "problems_in_all": len(found.problems)}
 
     def _restore(self, ctx: Context, order: RestoreOrder) -> dict[str, Any]:
-        place, said = self.archivist().place, _said(ctx)
+        place, said = self.archiver().place, _said(ctx)
         with _told():
             if order.dry_run:
                 counted = carry_out(self._database, restore.count(order.asked, place, said))
@@ -180,7 +180,7 @@ class Archive:
 
     def _extract(self, ctx: Context, order: ExtractOrder) -> dict[str, Any]:
         """Laid beside the other files, under a name that no other job has."""
-        place, span = self.archivist().place, Span(None, order.from_at, order.to_at)
+        place, span = self.archiver().place, Span(None, order.from_at, order.to_at)
         name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
         with _told(), scratch("extract") as directory:
             file = directory / f"extract.{order.form}"

@@ -104,26 +104,26 @@ def restore(
     asked: RestoreRequest, place: Storage, said: Said, *, yes: bool = False, actor: str | None = None
 ) -> Plan[RestoreResult]:
     """Bring rows back; Refused where they are many and nobody confirmed it."""
-    errand = yield from _errand(asked, place, actor)
-    sources: list[FileSource] = yield _sources(errand)
+    restore_job = yield from _restore_job(asked, place, actor)
+    sources: list[FileSource] = yield _sources(restore_job)
     if not yes and not _are_few(asked, sources):
-        found = yield from _count(errand, sources, said, MOST + 1)
+        found = yield from _count(restore_job, sources, said, MOST + 1)
         if found > MOST:
             raise Refused(
                 f"more than {MOST:,} rows of {asked.kind} would come back: look with --dry-run, confirm with --yes"
             )
-    outcome = RestoreResult(errand.known.kind)
-    moved = yield from _walk(errand, sources, said, outcome)
-    if errand.known.kind in CHILDREN and outcome.brought.found:
-        yield from _restore_children(errand, said, outcome, moved)
+    outcome = RestoreResult(restore_job.known.kind)
+    moved = yield from _walk(restore_job, sources, said, outcome)
+    if restore_job.known.kind in CHILDREN and outcome.brought.found:
+        yield from _restore_children(restore_job, said, outcome, moved)
     return outcome
 
 
 def count(asked: RestoreRequest, place: Storage, said: Said) -> Plan[int]:
     """How many rows the archive has of what is asked for. Changes nothing."""
-    errand = yield from _errand(asked, place, None)
-    sources: list[FileSource] = yield _sources(errand)
-    return (yield from _count(errand, sources, said, None))
+    restore_job = yield from _restore_job(asked, place, None)
+    sources: list[FileSource] = yield _sources(restore_job)
+    return (yield from _count(restore_job, sources, said, None))
 
 
 def meant(asked: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
@@ -145,17 +145,17 @@ def meant(asked: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]
     return asked, known
 
 
-def _errand(asked: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
+def _restore_job(asked: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
     asked, known = yield meant(asked)
     return RestoreJob(asked, known, place, actor or default_actor())
 
 
-def _sources(errand: RestoreJob) -> Operation[list[FileSource]]:
-    keys = errand.asked.span.keys
+def _sources(restore_job: RestoreJob) -> Operation[list[FileSource]]:
+    keys = restore_job.asked.span.keys
     low = high = None
-    if keys is not None and errand.known.key_type in _WHOLE:
+    if keys is not None and restore_job.known.key_type in _WHOLE:
         low, high = min(map(int, keys)), max(map(int, keys))
-    return store.sources(errand.known.kind, errand.asked.span, low=low, high=high)
+    return store.sources(restore_job.known.kind, restore_job.asked.span, low=low, high=high)
 
 
 def _are_few(asked: RestoreRequest, sources: Sequence[FileSource]) -> bool:
@@ -164,35 +164,35 @@ def _are_few(asked: RestoreRequest, sources: Sequence[FileSource]) -> bool:
     return all(source.rows is not None for source in sources) and sum(source.rows or 0 for source in sources) <= MOST
 
 
-def _count(errand: RestoreJob, sources: Sequence[FileSource], said: Said, enough: int | None) -> Plan[int]:
+def _count(restore_job: RestoreJob, sources: Sequence[FileSource], said: Said, enough: int | None) -> Plan[int]:
     found = 0
     for number, source in enumerate(sources):
         said(number / len(sources), f"{found:,} rows so far")
         if source.held:
             for blocks in source.blocks():
-                found += yield store.count_held(source, blocks, errand.asked.span)
+                found += yield store.count_held(source, blocks, restore_job.asked.span)
         else:
             with scratch("restore") as directory:
-                file = _fetched(errand, source, directory)
-                found += row_text.count(file, errand.wanted(source))
+                file = _fetched(restore_job, source, directory)
+                found += row_text.count(file, restore_job.wanted(source))
         if enough is not None and found >= enough:
             return found
     return found
 
 
 def _walk(
-    errand: RestoreJob, sources: Sequence[FileSource], said: Said, outcome: RestoreResult
+    restore_job: RestoreJob, sources: Sequence[FileSource], said: Said, outcome: RestoreResult
 ) -> Plan[list[datetime]]:
     """Newest first: what was archived twice comes back as it was last. Answers when those that had any were moved."""
     moved: list[datetime] = []
-    missing = None if errand.asked.span.keys is None else set(errand.asked.span.keys)
-    alone = errand.parent is None and len(errand.known.key_columns) == 1
+    missing = None if restore_job.asked.span.keys is None else set(restore_job.asked.span.keys)
+    alone = restore_job.parent is None and len(restore_job.known.key_columns) == 1
     for number, source in enumerate(sources):
-        so_far = outcome.children if errand.parent else outcome.brought
+        so_far = outcome.children if restore_job.parent else outcome.brought
         said(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are back")
-        brought: RestoredRows = yield from _from_source(errand, source)
+        brought: RestoredRows = yield from _from_source(restore_job, source)
         outcome.sources += 1
-        if errand.parent:
+        if restore_job.parent:
             outcome.children += brought
         else:
             outcome.brought += brought
@@ -205,42 +205,42 @@ def _walk(
     return moved
 
 
-def _from_source(errand: RestoreJob, source: FileSource) -> Plan[RestoredRows]:
+def _from_source(restore_job: RestoreJob, source: FileSource) -> Plan[RestoredRows]:
     brought = RestoredRows()
     if source.held:
         for blocks in source.blocks():
-            part: RestoredRows = yield _from_pages(errand, source, blocks)
+            part: RestoredRows = yield _from_pages(restore_job, source, blocks)
             brought += part
         return brought
     with scratch("restore") as directory:
-        whole: RestoredRows = yield _from_file(errand, source, _fetched(errand, source, directory))
+        whole: RestoredRows = yield _from_file(restore_job, source, _fetched(restore_job, source, directory))
     return whole
 
 
-def _fetched(errand: RestoreJob, source: FileSource, directory: Path) -> Path:
+def _fetched(restore_job: RestoreJob, source: FileSource, directory: Path) -> Path:
     file = directory / "fetched.parquet"
-    row_text.fetch(errand.place, source.object, source.bytes, source.sha256, file)
+    row_text.fetch(restore_job.place, source.object, source.bytes, source.sha256, file)
     return file
 
 
-def _from_pages(errand: RestoreJob, source: FileSource, blocks: tuple[int, int]) -> Operation[RestoredRows]:
+def _from_pages(restore_job: RestoreJob, source: FileSource, blocks: tuple[int, int]) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
-    asked = errand.asked
-    brought = yield from store.restore_held(source, blocks, errand.held_span(source), asked.keep, asked.without)
-    yield from _audit(errand, source, brought)
+    asked = restore_job.asked
+    brought = yield from store.restore_held(source, blocks, restore_job.held_span(source), asked.keep, asked.without)
+    yield from _audit(restore_job, source, brought)
     return brought
 
 
-def _from_file(errand: RestoreJob, source: FileSource, file: Path) -> Operation[RestoredRows]:
+def _from_file(restore_job: RestoreJob, source: FileSource, file: Path) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
     brought = RestoredRows()
-    for piece in row_text.pieces(file, errand.wanted(source)):
-        chosen = piece if errand.parent is None else (yield from _of_parents(piece, *errand.parent))
+    for piece in row_text.pieces(file, restore_job.wanted(source)):
+        chosen = piece if restore_job.parent is None else (yield from _of_parents(piece, *restore_job.parent))
         if chosen.rows:
             brought += yield from store.restore_rows(
-                source.batch, chosen.names, chosen.rows, errand.asked.keep, errand.asked.without
+                source.batch, chosen.names, chosen.rows, restore_job.asked.keep, restore_job.asked.without
             )
-    yield from _audit(errand, source, brought)
+    yield from _audit(restore_job, source, brought)
     return brought
 
 
@@ -252,16 +252,16 @@ def _of_parents(piece: row_text.RowBatch, kind: str, refers: str) -> Operation[r
     return piece.only(lambda row: row[place] in here)
 
 
-def _restore_children(errand: RestoreJob, said: Said, outcome: RestoreResult, moved: list[datetime]) -> Plan[None]:
-    kind, refers = CHILDREN[errand.known.kind]
+def _restore_children(restore_job: RestoreJob, said: Said, outcome: RestoreResult, moved: list[datetime]) -> Plan[None]:
+    kind, refers = CHILDREN[restore_job.known.kind]
     known: KindOfRows | None = yield store.kind(kind)
     if known is None:
         return
     outcome.children_kind = kind
     low = high = None
     if refers == known.key_columns[0]:
-        keys = errand.asked.span.keys
-        between: tuple[int, int] | None = yield store.marked_range(errand.known.kind)
+        keys = restore_job.asked.span.keys
+        between: tuple[int, int] | None = yield store.marked_range(restore_job.known.kind)
         if between is None:
             return
         low, high = between if keys is None else (min(map(int, keys)), max(map(int, keys)))
@@ -269,14 +269,14 @@ def _restore_children(errand: RestoreJob, said: Said, outcome: RestoreResult, mo
     else:
         # Receipts left in the moment in which their deliveries did.
         sources = yield store.sources(kind, Span(), moved=sorted(set(moved)))
-    child = RestoreJob(errand.asked, known, errand.place, errand.actor, (errand.known.kind, refers))
+    child = RestoreJob(restore_job.asked, known, restore_job.place, restore_job.actor, (restore_job.known.kind, refers))
     yield from _walk(child, sources, said, outcome)
 
 
-def _audit(errand: RestoreJob, source: FileSource, brought: RestoredRows) -> Operation[None]:
+def _audit(restore_job: RestoreJob, source: FileSource, brought: RestoredRows) -> Operation[None]:
     if not brought.restored:
         return
-    span = errand.asked.span
+    span = restore_job.asked.span
     detail = {
         "batch": source.batch,
         "file": source.object or None,
@@ -284,11 +284,11 @@ def _audit(errand: RestoreJob, source: FileSource, brought: RestoredRows) -> Ope
         "ids": None if span.keys is None else list(span.keys)[:1000],
         "from": span.from_at,
         "to": span.to_at,
-        "seconds": errand.asked.keep,
+        "seconds": restore_job.asked.keep,
     }
     subject = f"{brought.restored:,} {source.kind}"
     given = {name: value for name, value in detail.items() if value is not None}
-    yield from audit.audit(errand.actor, "archive.restore", subject, given)
+    yield from audit.audit(restore_job.actor, "archive.restore", subject, given)
 
 
 def _is_whole(text: str) -> bool:

@@ -50,12 +50,12 @@ class ArchiveVerifier:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._archivist = Archiver(database, settings)
+        self._archiver = Archiver(database, settings)
         self._silent = 0
 
     @property
     def place(self) -> Storage:
-        return self._archivist.place
+        return self._archiver.place
 
     def inspect(self, which: FileSelection, sample: int | None, said: Said) -> VerifyResult:
         """Every file, those of a batch or since a moment, or some by chance; then objects that nobody knows."""
@@ -103,7 +103,7 @@ class ArchiveVerifier:
         """What was wrong beside the file, and is mended."""
         manifest = _manifest(file)
         with scratch("verify") as directory:
-            self._archivist.read_back(manifest, directory / "read.parquet")
+            self._archiver.read_back(manifest, directory / "read.parquet")
         try:
             said = decode(self.place.get_bytes(manifest.name))
         except (ObjectNotFound, msgspec.DecodeError):

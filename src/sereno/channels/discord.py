@@ -24,7 +24,7 @@ from sereno.channels.single_message import (
     post,
     provider_id,
     text_of,
-    verdict,
+    transition,
     words,
 )
 from sereno.errors import InvalidAddress
@@ -74,10 +74,10 @@ class Discord(SingleMessageChannel[DiscordSettings]):
             name = provider_id(said.get("id"))
             return Delivered(name) if name else Unknown("odd_answer", answer.text())
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return verdict(Retryable, "http_429", words(said.get("message")), answer, said.get("retry_after"))
+            return transition(Retryable, "http_429", words(said.get("message")), answer, said.get("retry_after"))
         code = number(said.get("code"))
         # Without a code it is not Discord who speaks, and the webhook may be there.
         if code is None or answer.status not in (400, 401, 404):
             return self.refusal(answer)
         kind = Failed if answer.status == HTTPStatus.BAD_REQUEST else Invalid
-        return verdict(kind, code, words(said.get("message")), answer)
+        return transition(kind, code, words(said.get("message")), answer)

@@ -257,8 +257,8 @@ def _receipt(provider_id: str, receipt: Any) -> Receipt | None:
             return Receipt(provider_id=provider_id, outcome="delivered")
         case {"status": "error"}:
             code, message = _reason(receipt)
-            _, verdict = CODES.get(code, (Failed, "failed"))
-            return Receipt(provider_id=provider_id, outcome=verdict, code=code, message=message)
+            _, transition = CODES.get(code, (Failed, "failed"))
+            return Receipt(provider_id=provider_id, outcome=transition, code=code, message=message)
         case _:
             return None
 

@@ -244,7 +244,7 @@ def wait(said: Any, headers: Mapping[str, str]) -> float | None:
     return retry_after(headers)
 
 
-def verdict(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, said: Any = None) -> Outcome:
+def transition(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, said: Any = None) -> Outcome:
     """A refusal with the provider's own code; one that may be tried again says when."""
     if kind is Retryable:
         return Retryable(str(code), message, after=wait(said, answer.headers))

@@ -23,7 +23,7 @@ from sereno.channels.single_message import (
     post,
     provider_id,
     text_of,
-    verdict,
+    transition,
     words,
 )
 from sereno.errors import InvalidAddress
@@ -122,14 +122,14 @@ class Slack(SingleMessageChannel[SlackSettings]):
         if said.get("ok") is not False or not _WORD.fullmatch(word):
             return self.refusal(answer)
         needed = words(said.get("needed"))
-        return verdict(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
+        return transition(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
 
     def _read_word(self, answer: HTTPAnswer) -> Outcome:
         word = answer.text().strip()
         if answer.is_ok:
             return Delivered() if word == "ok" else self.refusal(answer)
         meaning = TO_HOOKS.get(word)
-        return self.refusal(answer) if meaning is None else verdict(meaning, word, word, answer)
+        return self.refusal(answer) if meaning is None else transition(meaning, word, word, answer)
 
 
 def escaped(text: str) -> str:

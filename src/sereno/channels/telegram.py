@@ -27,7 +27,7 @@ from sereno.channels.single_message import (
     number,
     post,
     text_of,
-    verdict,
+    transition,
     words,
 )
 from sereno.errors import InvalidAddress
@@ -89,7 +89,7 @@ class Telegram(SingleMessageChannel[TelegramSettings]):
         kind = _meaning(answer.status, text.lower())
         if kind is None:
             return self.refusal(answer)
-        return verdict(kind, f"http_{answer.status}", text, answer, more.get("retry_after"))
+        return transition(kind, f"http_{answer.status}", text, answer, more.get("retry_after"))
 
 
 def _meaning(code: int, text: str) -> Refusal | None:

@@ -29,7 +29,7 @@ from sereno.channels.single_message import (
     post,
     provider_id,
     text_of,
-    verdict,
+    transition,
     words,
 )
 from sereno.errors import RejectedCallback
@@ -131,7 +131,7 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
         code = number(said.get("code"))
         if code is None or (code not in MEANINGS and answer.status != HTTPStatus.BAD_REQUEST):
             return self.refusal(answer)
-        return verdict(MEANINGS.get(code, Failed), code, words(said.get("message")), answer)
+        return transition(MEANINGS.get(code, Failed), code, words(said.get("message")), answer)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """A status callback. Twilio signs the URL that it called, which a proxy may have changed since."""

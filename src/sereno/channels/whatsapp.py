@@ -30,7 +30,7 @@ from sereno.channels.single_message import (
     post,
     provider_id,
     text_of,
-    verdict,
+    transition,
     words,
 )
 from sereno.errors import RejectedCallback
@@ -126,7 +126,7 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
             return Down(str(code), _explained(error))
         if code is None or (code not in MEANINGS and answer.status not in (400, 403, 404)):
             return self.refusal(answer)
-        return verdict(MEANINGS.get(code, Failed), code, _explained(error), answer)
+        return transition(MEANINGS.get(code, Failed), code, _explained(error), answer)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
         """Statuses of messages. What people write to us comes the same way, and is left out."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def config() -> None:
 
 @config.command("show", epilog="Example: sereno config show -o json")
 @output_option
-@desk_options
-def show(desk: "CommandContext", form: str) -> None:
+@context_options
+def show(context: "CommandContext", form: str) -> None:
     """Every setting, its value and where it came from. Secrets are masked."""
     from sereno.monitoring.settings import list_settings  # noqa: PLC0415 - slow to import; --help needs none
 
-    lines = list_settings(desk.settings, desk.sources)
+    lines = list_settings(context.settings, context.sources)
     show_list(form, lines, COLUMNS, empty="")
 
 

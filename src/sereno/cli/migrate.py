@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import BEHIND
-from sereno.cli.options import desk_options
+from sereno.cli.options import context_options
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     help="Roles with the least rights for each process: print their SQL (connects to nothing), or make them.",
 )
 @click.option("--prefix", metavar="NAME", help="With --roles: NAME_owner, NAME_worker …  [default: the schema's name]")
-@desk_options
-def migrate(desk: "CommandContext", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
+@context_options
+def migrate(context: "CommandContext", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
     """Bring the database schema up to date. Safe to run again, and by many at once."""
     from sereno.database import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
 
-    schema = desk.settings.schema
+    schema = context.settings.schema
     if sum([check, sql, roles is not None]) > 1:
         raise click.UsageError("--check, --sql and --roles are three different things: choose one")
     if prefix is not None and roles is None:
@@ -40,33 +40,33 @@ def migrate(desk: "CommandContext", check: bool, sql: bool, roles: str | None, p
         click.echo(script(schema, prefix or schema), nl=False)
         return 0
     if check:
-        behind = migrations.pending(desk.connection(), schema)
+        behind = migrations.pending(context.connection(), schema)
         for migration in behind:
             click.echo(f"{migration.number:04}_{migration.name}")
         click.echo(f"{len(behind)} to apply: run `sereno migrate`" if behind else "Up to date.", err=True)
         return BEHIND if behind else 0
-    applied = migrations.migrate(desk.connection(create=True), schema)
+    applied = migrations.migrate(context.connection(create=True), schema)
     for migration in applied:
         click.echo(f"{migration.number:04}_{migration.name}")
     click.echo(f"{len(applied)} applied to schema {schema}." if applied else "Up to date already.", err=True)
     if applied or roles:
-        _keep_roles(desk, prefix or schema if roles else None)
+        _keep_roles(context, prefix or schema if roles else None)
     return 0
 
 
-def _keep_roles(desk: "CommandContext", prefix: str | None) -> None:
+def _keep_roles(context: "CommandContext", prefix: str | None) -> None:
     """Make the roles that are asked for; without a prefix, look whether some were made before, and keep them right."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.database import roles  # noqa: PLC0415 - as above
     from sereno.errors import Refused  # noqa: PLC0415 - as above
 
-    schema = desk.settings.schema
-    names = prefix or roles.prefix_of(desk.connection(), schema)
+    schema = context.settings.schema
+    names = prefix or roles.prefix_of(context.connection(), schema)
     if names is None:
         return
     try:
-        made = roles.create(desk.connection(), schema, names)
+        made = roles.create(context.connection(), schema, names)
     except psycopg.errors.InsufficientPrivilege as error:
         raise Refused(
             f"{str(error).splitlines()[0]}: the roles {names}_* have to be made, or set right, by somebody who may; "

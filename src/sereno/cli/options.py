@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMS = ("auto", "table", "json", "jsonl")
 
 
-def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def context_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Which application, which database, which schema. The command's first argument becomes a Desk."""
 
     @click.option("-a", "--app", "app_path", metavar="MODULE:ATTR", help="The application; or SERENO_APP.")
@@ -35,8 +35,8 @@ def desk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(app_path: str | None, database_url: str | None, schema: str | None, **options: Any) -> Any:
         from sereno.cli.context import CommandContext  # noqa: PLC0415 - the database driver is slow to import; --help needs none
 
-        with CommandContext(app_path, database_url, schema) as desk:
-            return function(desk, **options)
+        with CommandContext(app_path, database_url, schema) as context:
+            return function(context, **options)
 
     return command
 
@@ -94,9 +94,9 @@ def filter_options(function: F) -> F:
 
 def searched(text: str | None, fields: "Sequence[Field]") -> "SearchParams | None":
     """What a search asks of a list with these fields. Its days are those of this machine's zone."""
-    from sereno.search.search_filter import sought  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.search.search_filter import search_params  # noqa: PLC0415 - slow to import; --help needs none
 
-    return sought(text, fields, datetime.now().astimezone())
+    return search_params(text, fields, datetime.now().astimezone())
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click

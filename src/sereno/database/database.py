@@ -27,7 +27,7 @@ class Database:
     def __init__(self, settings: Settings, url: Callable[[], str]) -> None:
         self._find_url = url
         self._url: str | None = None
-        self._shelf: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool()
+        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool()
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self.configure(settings)
 
@@ -72,7 +72,7 @@ class Database:
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
         try:
-            return self._shelf.take() or PooledConnection(open_sync(self.url, self.settings, "client"))
+            return self._pool.take() or PooledConnection(open_sync(self.url, self.settings, "client"))
         except BaseException as error:
             self._free.release()
             if isinstance(error, psycopg.OperationalError):
@@ -80,7 +80,7 @@ class Database:
             raise
 
     def take_back(self, held: PooledConnection[psycopg.Connection[Any]]) -> None:
-        self._shelf.put(held)
+        self._pool.put(held)
         self._free.release()
 
     @asynccontextmanager
@@ -94,14 +94,14 @@ class Database:
             raise self._all_in_use() from None
         held: PooledConnection[psycopg.AsyncConnection[Any]] | None = None
         try:
-            held = mine.shelf.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
+            held = mine.pool.take() or PooledConnection(await open_async(self.url, self.settings, "client"))
             yield held.connection
         except psycopg.OperationalError as error:
             if _is_statements_fault(error, held):
                 raise
             raise unavailable(self.url, error) from error
         finally:
-            mine.shelf.put(held)
+            mine.pool.put(held)
             mine.free.release()
 
     def run(self, operation: Operation[T]) -> T:
@@ -129,13 +129,13 @@ class Database:
         self._url = None
 
     def close(self) -> None:
-        self._shelf.clear()
+        self._pool.clear()
         self._forget_closed_loops()
 
     async def aclose(self) -> None:
         mine = self._loops.pop(asyncio.get_running_loop(), None)
         if mine is not None:
-            mine.shelf.clear()
+            mine.pool.clear()
         self.close()
 
     def _of_this_loop(self) -> "LoopConnections":
@@ -151,7 +151,7 @@ class Database:
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
             ended = self._loops.pop(loop, None)
             if ended is not None:
-                ended.shelf.clear()
+                ended.pool.clear()
 
     def _all_in_use(self) -> ConnectionsInUse:
         return ConnectionsInUse(f"all {self._size} connections were in use for {PATIENCE:g} s: raise SERENO_POOL_SIZE")
@@ -182,7 +182,7 @@ class LoopConnections:
     """The async connections of one event loop: they belong to the loop that opened them."""
 
     def __init__(self, size: int) -> None:
-        self.shelf: ConnectionPool[psycopg.AsyncConnection[Any]] = ConnectionPool()
+        self.pool: ConnectionPool[psycopg.AsyncConnection[Any]] = ConnectionPool()
         self.free = asyncio.Semaphore(size)
         self._size = size
 

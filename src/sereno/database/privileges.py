@@ -44,7 +44,7 @@ event_types            siu     siu     s
 events                 siud    si      s
 fires                  siud    siu     s
 fires_default          sud     -       s
-gates                  siud    siu     s
+limiters                  siud    siu     s
 history                siud    siud    s
 history_dead           sud     s       s
 history_done           si      s       s

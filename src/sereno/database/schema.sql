@@ -57,25 +57,10 @@ CREATE TYPE sereno.settled_job AS (
 	why text
 );
 
-CREATE TYPE sereno.taken_gate AS (
-	id bigint,
-	kind text,
-	slots integer,
-	per_second double precision,
-	burst double precision,
-	tokens double precision,
-	closed double precision,
-	held bigint[],
-	looks integer,
-	room double precision,
-	need double precision,
-	is_touched boolean
-);
-
 CREATE TYPE sereno.taken_lane AS (
 	id bigint,
 	queue text,
-	gates bigint[],
+	limiters bigint[],
 	units integer[],
 	order_id bigint,
 	turn double precision,
@@ -90,6 +75,21 @@ CREATE TYPE sereno.taken_lane AS (
 	is_open boolean,
 	gives integer,
 	waits bigint
+);
+
+CREATE TYPE sereno.taken_limiter AS (
+	id bigint,
+	kind text,
+	slots integer,
+	per_second double precision,
+	burst double precision,
+	tokens double precision,
+	closed double precision,
+	held bigint[],
+	looks integer,
+	room double precision,
+	need double precision,
+	is_touched boolean
 );
 
 CREATE FUNCTION sereno.add_figures() RETURNS void
@@ -388,7 +388,7 @@ CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
     AS $$
 declare
     owners  bigint[];
-    gates   bigint[];
+    limiters   bigint[];
     queues  text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
@@ -426,10 +426,10 @@ begin
         from judged
     )
     select array_agg(session_id), array_agg(queue),
-           (select array_agg(gate) from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate)
-    into owners, queues, gates from orphan;
+           (select array_agg(limiter) from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter)
+    into owners, queues, limiters from orphan;
     perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
-    perform sereno.hand_over(gates);
+    perform sereno.hand_over(limiters);
     return query select * from unnest(owners);
 end $$;
 
@@ -574,7 +574,7 @@ begin
                             and (select true from sereno.lanes where has_work and waits_for is null
                                  and lanes.queue = lane_queues.queue limit 1))
                or exists (select from sereno.limits where queue = any(wanted))
-               or exists (select from sereno.due_gates(wanted, moment)) then
+               or exists (select from sereno.due_limiters(wanted, moment)) then
                 got := got || array(select job from sereno.claim_limited(
                     session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;
@@ -654,7 +654,7 @@ declare
     opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
     made     boolean := false;
     answer   json;
-    gates    sereno.taken_gate[];
+    limiters    sereno.taken_limiter[];
     lanes    sereno.taken_lane[];
     ids      bigint[];
     numbers  bigint[];
@@ -676,9 +676,9 @@ begin
                           from (select level, case when turned then -level else level end as place
                                 from generate_series(0, 9) as level) as step)))
             from unnest(wanted) as queue), '[]');
-        gates := sereno.read_gates(answer);
-        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
-        select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
+        limiters := sereno.read_limiters(answer);
+        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
+        select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
         -- The jobs without keys of a queue with a limit of its own.
@@ -688,7 +688,7 @@ begin
             ids := ids || plain;
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
+        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
         if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
                 array(select lane.id from unnest(lanes) with ordinality as lane
@@ -697,7 +697,7 @@ begin
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
-            perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
+            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
             made := true;
         elsif coalesce(cardinality(ids), 0) = 0 then
             -- Behind what was passed over there may be more.
@@ -1024,11 +1024,11 @@ begin
     execute format('drop table sereno.%I', name);
 end $_$;
 
-CREATE FUNCTION sereno.due_gates(queues text[], moment timestamp with time zone) RETURNS SETOF bigint
+CREATE FUNCTION sereno.due_limiters(queues text[], moment timestamp with time zone) RETURNS SETOF bigint
     LANGUAGE sql STABLE
     AS $$
     select due.id
-    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 5000) as due
+    from (select id, limit_name from sereno.limiters where look_at <= moment order by look_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -1287,30 +1287,15 @@ CREATE FUNCTION sereno.functions_version() RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$select 1$$;
 
-CREATE FUNCTION sereno.gate_of(limit_name text, key text) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
-
-CREATE FUNCTION sereno.gates_of(queue text, keys jsonb) RETURNS SETOF bigint
-    LANGUAGE sql STABLE
-    AS $$
-    select sereno.gate_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
-    where item ->> 0 in (select name from sereno.limits where kind = 'slots')
-    union
-    select sereno.order_of(gates_of.queue, keys) where keys ? 'order'
-    union
-    select sereno.gate_of(name, '') from sereno.limits where limits.queue = gates_of.queue and kind = 'slots'
-    $$;
-
-CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT gates sereno.taken_gate[], room integer, turned boolean) RETURNS record
+CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT limiters sereno.taken_limiter[], room integer, turned boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
-    known    bigint[] := array(select id from unnest(gates));
+    known    bigint[] := array(select id from unnest(limiters));
     most     integer := greatest(4, 4 * room / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    gate     integer;
+    limiter     integer;
     cost     double precision;
 begin
     while room > 0 loop
@@ -1321,31 +1306,31 @@ begin
         limit 1;
         exit when number is null;
         refused := null;
-        for place in 1..cardinality(lanes[number].gates) loop
-            gate := array_position(known, lanes[number].gates[place]);
-            cost := least(lanes[number].units[place], coalesce(gates[gate].burst, 1));
-            if gates[gate].room < cost or (gates[gate].kind = 'rate' and gates[gate].need is not null)
-               or (gates[gate].id = lanes[number].order_id and lanes[number].has_head is not true) then
-                refused := gate;
+        for place in 1..cardinality(lanes[number].limiters) loop
+            limiter := array_position(known, lanes[number].limiters[place]);
+            cost := least(lanes[number].units[place], coalesce(limiters[limiter].burst, 1));
+            if limiters[limiter].room < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
+               or (limiters[limiter].id = lanes[number].order_id and lanes[number].has_head is not true) then
+                refused := limiter;
                 exit;
             end if;
         end loop;
         if refused is not null then
-            gates[refused].need := coalesce(gates[refused].need, cost);
-            gates[refused].is_touched := true;
-            lanes[number].waits := gates[refused].id;
+            limiters[refused].need := coalesce(limiters[refused].need, cost);
+            limiters[refused].is_touched := true;
+            lanes[number].waits := limiters[refused].id;
             lanes[number].is_open := false;
             continue;
         end if;
-        for place in 1..cardinality(lanes[number].gates) loop
-            gate := array_position(known, lanes[number].gates[place]);
-            gates[gate].is_touched := true;
+        for place in 1..cardinality(lanes[number].limiters) loop
+            limiter := array_position(known, lanes[number].limiters[place]);
+            limiters[limiter].is_touched := true;
             -- In full: a job that costs more than a burst leaves a debt.
-            cost := case when gates[gate].kind = 'rate' then lanes[number].units[place] else 1 end;
-            gates[gate].room := gates[gate].room - cost;
-            if gates[gate].kind = 'order' then
+            cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
+            limiters[limiter].room := limiters[limiter].room - cost;
+            if limiters[limiter].kind = 'order' then
                 -- Whoever is next in the order waits from now on.
-                gates[gate].need := 1;
+                limiters[limiter].need := 1;
             end if;
         end loop;
         lanes[number].gives := lanes[number].gives + 1;
@@ -1354,27 +1339,27 @@ begin
     end loop;
 end $$;
 
-CREATE FUNCTION sereno.hand_over(gate_ids bigint[]) RETURNS void
+CREATE FUNCTION sereno.hand_over(limiter_ids bigint[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
     left_over bigint[] := array(
-        select distinct gate from unnest(gate_ids) as gate
-        where (select true from sereno.lanes where has_work and waits_for = gate limit 1));
+        select distinct limiter from unnest(limiter_ids) as limiter
+        where (select true from sereno.lanes where has_work and waits_for = limiter limit 1));
     noted bigint[];
 begin
     for attempt in 1..10 loop
         exit when cardinality(left_over) = 0;
         perform sereno.keep_moving();
         with free as materialized (
-            select id from sereno.gates where id = any(left_over) order by id for update skip locked
+            select id from sereno.limiters where id = any(left_over) order by id for update skip locked
         ),
-        due as (update sereno.gates set look_at = sereno.now() where id = any(array(select id from free)) returning id)
+        due as (update sereno.limiters set look_at = sereno.now() where id = any(array(select id from free)) returning id)
         select array_agg(id) into noted from due;
         if noted is not null and exists (select from sereno.sessions where idle) then
             perform pg_notify('sereno.ready', '');
         end if;
-        left_over := array(select id from sereno.gates where id = any(left_over) and id <> all(coalesce(noted, '{}')));
+        left_over := array(select id from sereno.limiters where id = any(left_over) and id <> all(coalesce(noted, '{}')));
         if cardinality(left_over) > 0 then
             perform pg_sleep(0.01);
         end if;
@@ -1409,7 +1394,7 @@ CREATE FUNCTION sereno.heartbeat(session bigint, held bigint[] DEFAULT NULL::big
     AS $$
 declare
     own    sereno.sessions := sereno.own_session(session);
-    gates  bigint[];
+    limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
     where sessions.id = own.id and state = 'alive'
@@ -1440,8 +1425,8 @@ begin
                 where jobs.id = any(array(select locked.id from locked))
                 returning jobs.queue, jobs.keys
             )
-            select array_agg(gate) into gates from moved cross join lateral sereno.gates_of(moved.queue, moved.keys) as gate;
-            perform sereno.hand_over(gates);
+            select array_agg(limiter) into limiters from moved cross join lateral sereno.limiters_of(moved.queue, moved.keys) as limiter;
+            perform sereno.hand_over(limiters);
         end if;
         perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
     exception when others then
@@ -1737,6 +1722,21 @@ begin
     into gone, changed using held.kind, held.id, most;
 end $_$;
 
+CREATE FUNCTION sereno.limiter_of(limit_name text, key text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
+
+CREATE FUNCTION sereno.limiters_of(queue text, keys jsonb) RETURNS SETOF bigint
+    LANGUAGE sql STABLE
+    AS $$
+    select sereno.limiter_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    where item ->> 0 in (select name from sereno.limits where kind = 'slots')
+    union
+    select sereno.order_of(limiters_of.queue, keys) where keys ? 'order'
+    union
+    select sereno.limiter_of(name, '') from sereno.limits where limits.queue = limiters_of.queue and kind = 'slots'
+    $$;
+
 CREATE FUNCTION sereno.look_again(names text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1745,14 +1745,14 @@ declare
 begin
     for attempt in 1..20 loop
         with waited as materialized (
-            select id from sereno.gates
+            select id from sereno.limiters
             where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
         ),
         locked as materialized (
-            select id from sereno.gates where id = any(array(select id from waited)) order by id for update skip locked
+            select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
         ),
         looked as (
-            update sereno.gates set look_at = sereno.now() where id = any(array(select id from locked)) returning id
+            update sereno.limiters set look_at = sereno.now() where id = any(array(select id from locked)) returning id
         )
         select (select count(*) from waited) - (select count(*) from looked) into left_over;
         exit when left_over = 0;
@@ -1788,25 +1788,25 @@ begin
     return true;
 end $$;
 
-CREATE FUNCTION sereno.make_gates(lane_ids bigint[], queues text[]) RETURNS void
+CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
+    LANGUAGE sql
+    AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
+
+CREATE FUNCTION sereno.make_limiters(lane_ids bigint[], queues text[]) RETURNS void
     LANGUAGE sql
     AS $$
-    insert into sereno.gates (id, limit_name, key)
+    insert into sereno.limiters (id, limit_name, key)
     select distinct on (1) * from (
-        select sereno.gate_of(item ->> 0, item ->> 1), item ->> 0, item ->> 1
+        select sereno.limiter_of(item ->> 0, item ->> 1), item ->> 0, item ->> 1
         from sereno.lanes, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item where id = any(lane_ids)
         union all
         select order_id, null, keys ->> 'order' from sereno.lanes where id = any(lane_ids) and order_id is not null
         union all
-        select sereno.gate_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as gate(id)
-    where (select true from sereno.gates where gates.id = gate.id) is null
+        select sereno.limiter_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as limiter(id)
+    where (select true from sereno.limiters where limiters.id = limiter.id) is null
     order by 1
     on conflict do nothing
     $$;
-
-CREATE FUNCTION sereno.make_history_partition(day date) RETURNS boolean
-    LANGUAGE sql
-    AS $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
 
 CREATE FUNCTION sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamp with time zone DEFAULT sereno.now()) RETURNS SETOF sereno.jobs
     LANGUAGE sql
@@ -2039,9 +2039,9 @@ begin
             limit 1) as job on true
         where wanted.lane not in (select id from known)
     ),
-    gate as materialized (
-        select lane, array_agg(gate) as gates, array_agg(units) as units
-        from (select lane, sereno.gate_of(item ->> 0, item ->> 1) as gate, (item ->> 2)::integer as units
+    limiter as materialized (
+        select lane, array_agg(limiter) as limiters, array_agg(units) as units
+        from (select lane, sereno.limiter_of(item ->> 0, item ->> 1) as limiter, (item ->> 2)::integer as units
               from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
               union all
               select lane, sereno.order_of(queue, keys), 1 from fresh where keys ? 'order') as each
@@ -2058,15 +2058,15 @@ begin
         on conflict do nothing
     ),
     -- What is there is left alone: an insert would wait for a claim that is changing it.
-    gates_made as (
-        insert into sereno.gates (id, limit_name, key)
-        select distinct on (gate) * from (
-            select sereno.gate_of(item ->> 0, item ->> 1) as gate, item ->> 0, item ->> 1
+    limiters_made as (
+        insert into sereno.limiters (id, limit_name, key)
+        select distinct on (limiter) * from (
+            select sereno.limiter_of(item ->> 0, item ->> 1) as limiter, item ->> 0, item ->> 1
             from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
             union all
             select sereno.order_of(queue, keys), null, keys ->> 'order' from fresh where keys ? 'order') as each
-        where gate not in (select id from sereno.gates where id = any(array(select unnest(gates) from gate)))
-        order by gate
+        where limiter not in (select id from sereno.limiters where id = any(array(select unnest(limiters) from limiter)))
+        order by limiter
         on conflict do nothing
     ),
     queues_made as (
@@ -2103,11 +2103,11 @@ begin
         where shares.ctid = due.place and shares.queue = due.queue and shares.key = due.fair
     ),
     made as (
-        insert into sereno.lanes (id, queue, keys, gates, units, order_id, fair, band, turn)
-        select paced.lane, queue, keys, coalesce(gates, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
+        insert into sereno.lanes (id, queue, keys, limiters, units, order_id, fair, band, turn)
+        select paced.lane, queue, keys, coalesce(limiters, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
                case when fair is null then priority else 10 end,
                case when fair is null then sereno.micros(sereno.now()) + place else base + (number - 1) / weight end
-        from paced left join gate on gate.lane = paced.lane
+        from paced left join limiter on limiter.lane = paced.lane
         order by paced.lane
         on conflict do nothing
         returning id
@@ -2611,20 +2611,53 @@ CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with
       and (days is null or extract(isodow from day)::integer = any(days))
     $$;
 
-CREATE FUNCTION sereno.read_gates(answer json) RETURNS sereno.taken_gate[]
+CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.taken_lane[]
+    LANGUAGE sql
+    AS $$
+    with own as materialized (
+        select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as limiters,
+               (value ->> 1)::boolean as has_plain
+        from json_each(answer -> 5)
+    ),
+    lane as materialized (
+        select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as limiters,
+               array(select json_array_elements_text(each -> 3)::integer) as units, (each ->> 4)::bigint as order_id,
+               (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
+               (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
+               each ->> 11 as fair, (each ->> 12)::double precision as weight, (each ->> 13)::double precision as clock
+        from json_array_elements(answer -> 2) as each
+    ),
+    every as (
+        select id, queue, limiters || extra as limiters, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
+               case when fair is null or behind is null then turn
+                    else greatest(turn, min(turn) filter (where fair is not null and behind is null) over (partition by queue))
+                    end as turn,
+               floor_priority, floor_seq, behind, band, has_head, fair, weight, clock
+        from lane cross join lateral (
+            select array(select limiter from own, unnest(own.limiters) as limiter
+                         where own.queue = lane.queue and limiter <> all(lane.limiters))) as e(extra)
+        union all
+        select null, queue, limiters, array_fill(1, array[cardinality(limiters)]), null,
+               coalesce((select min(turn) from lane where lane.queue = own.queue), 0), 0, 0, null, 5, null, null, null, null
+        from own where has_plain
+    )
+    select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where limiters <@ locked
+    $$;
+
+CREATE FUNCTION sereno.read_limiters(answer json) RETURNS sereno.taken_limiter[]
     LANGUAGE sql
     AS $$
     select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
                          case when closed > 0 then 0 when kind = 'rate' then tokens
                               when kind = 'unknown' then 0 else slots - inside.taken end,
-                         null, is_due)::sereno.taken_gate)
+                         null, is_due)::sereno.taken_limiter)
     from (select (each ->> 0)::bigint as id, each ->> 1 as kind, (each ->> 2)::integer as slots,
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
                  each -> 7 as list, (each ->> 8)::integer as looks,
                  exists (select from json_array_elements(answer -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
-          from json_array_elements(answer -> 3) as each offset 0) as gate
+          from json_array_elements(answer -> 3) as each offset 0) as limiter
     cross join lateral (
         select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
@@ -2636,41 +2669,8 @@ CREATE FUNCTION sereno.read_gates(answer json) RETURNS sereno.taken_gate[]
               where number < 0 or exists (
                   select from sereno.jobs
                   where jobs.id = number and state = 'running'
-                    and (attempt = 1 or kind = 'rate' or gate.id in (select sereno.gates_of(jobs.queue, jobs.keys))))) as live
+                    and (attempt = 1 or kind = 'rate' or limiter.id in (select sereno.limiters_of(jobs.queue, jobs.keys))))) as live
         where number > 0 or not is_alone) as inside
-    $$;
-
-CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.taken_lane[]
-    LANGUAGE sql
-    AS $$
-    with own as materialized (
-        select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as gates,
-               (value ->> 1)::boolean as has_plain
-        from json_each(answer -> 5)
-    ),
-    lane as materialized (
-        select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as gates,
-               array(select json_array_elements_text(each -> 3)::integer) as units, (each ->> 4)::bigint as order_id,
-               (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
-               (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
-               each ->> 11 as fair, (each ->> 12)::double precision as weight, (each ->> 13)::double precision as clock
-        from json_array_elements(answer -> 2) as each
-    ),
-    every as (
-        select id, queue, gates || extra as gates, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
-               case when fair is null or behind is null then turn
-                    else greatest(turn, min(turn) filter (where fair is not null and behind is null) over (partition by queue))
-                    end as turn,
-               floor_priority, floor_seq, behind, band, has_head, fair, weight, clock
-        from lane cross join lateral (
-            select array(select gate from own, unnest(own.gates) as gate
-                         where own.queue = lane.queue and gate <> all(lane.gates))) as e(extra)
-        union all
-        select null, queue, gates, array_fill(1, array[cardinality(gates)]), null,
-               coalesce((select min(turn) from lane where lane.queue = own.queue), 0), 0, 0, null, 5, null, null, null, null
-        from own where has_plain
-    )
-    select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where gates <@ locked
     $$;
 
 CREATE FUNCTION sereno.read_outcomes(outcomes jsonb) RETURNS SETOF sereno.outcome
@@ -3000,7 +3000,7 @@ declare
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
-    gates     bigint[];
+    limiters     bigint[];
     answer    sereno.settled_job[];
 begin
     with held as materialized (
@@ -3082,8 +3082,8 @@ begin
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
                          case when goes_on then due end, null)::sereno.settled_job),
-           (select array_agg(gate) from mine cross join lateral sereno.gates_of(mine.queue, mine.keys) as gate)
-    into done, gates
+           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
+    into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- In a statement of its own, where there is any: it opens every day of attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
@@ -3091,7 +3091,7 @@ begin
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
                                  where d.state = 'succeeded' and said.history is false and said.attempt > 1));
     end if;
-    perform sereno.hand_over(gates);
+    perform sereno.hand_over(limiters);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
@@ -3256,15 +3256,15 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    gate_ids     bigint[];
-    gate_list    json;
+    limiter_ids     bigint[];
+    limiter_list    json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to
     from jsonb_to_recordset(asked) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
-    select json_object_agg(queue, json_build_array(to_json(gates), has_plain)) into own
-    from (select limits.queue, array_agg(sereno.gate_of(name, '')) as gates,
+    select json_object_agg(queue, json_build_array(to_json(limiters), has_plain)) into own
+    from (select limits.queue, array_agg(sereno.limiter_of(name, '')) as limiters,
                  (select true
                   from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
                   cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
@@ -3274,24 +3274,24 @@ begin
                   where wanted.queue = limits.queue limit 1) is not null as has_plain
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
-    with due as materialized (select id from sereno.due_gates(open_to, moment) as id),
+    with due as materialized (select id from sereno.due_limiters(open_to, moment) as id),
     told as materialized (
-        select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
-        where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
+        select * from jsonb_to_recordset(freed) as f(limiter bigint, most integer)
+        where (select true from sereno.lanes where has_work and waits_for = limiter limit 1)
     ),
     locked as materialized (
-        select id, limit_name from sereno.gates
-        where id = any(array(select id from due union select gate from told)) order by id for update skip locked
+        select id, limit_name from sereno.limiters
+        where id = any(array(select id from due union select limiter from told)) order by id for update skip locked
     )
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(gate) from told where gate not in (select id from locked)),
-           (select json_agg(gate) from told
+           (select json_agg(limiter) from told where limiter not in (select id from locked)),
+           (select json_agg(limiter) from told
             where (select true from sereno.lanes
-                   where has_work and waits_for = gate and lanes.queue <> all(open_to) limit 1))
+                   where has_work and waits_for = limiter and lanes.queue <> all(open_to) limit 1))
     into free, free_counts, free_list, missed, elsewhere
-    from locked left join told on told.gate = locked.id left join due on due.id = locked.id
+    from locked left join told on told.limiter = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
     with unfair as materialized (
@@ -3301,14 +3301,14 @@ begin
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
             cross join lateral (
-                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                (select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn > step.after
                  order by lanes.turn limit wanted.lanes)
                 union all
-                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                (select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
@@ -3323,7 +3323,7 @@ begin
         select lane.*
         from jsonb_to_recordset(asked) as wanted(queue text, room integer)
         cross join lateral (
-            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+            select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
             from sereno.lanes
             where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = 10
@@ -3333,16 +3333,16 @@ begin
     ),
     waiting as materialized (
         select lane.*
-        from unnest(free, free_counts) as gate(id, most) cross join lateral (
-            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq, gate.id as behind
+        from unnest(free, free_counts) as limiter(id, most) cross join lateral (
+            select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq, limiter.id as behind
             from sereno.lanes
-            where has_work and waits_for = gate.id and queue = any(open_to)
-            order by turn limit gate.most
+            where has_work and waits_for = limiter.id and queue = any(open_to)
+            order by turn limit limiter.most
         ) as lane
     ),
     every as materialized (select * from unfair union all select * from fair union all select * from waiting)
     select array_agg(id),
-           json_agg(json_build_array(id, queue, to_json(gates), to_json(units), order_id, turn, floor_priority, floor_seq,
+           json_agg(json_build_array(id, queue, to_json(limiters), to_json(units), order_id, turn, floor_priority, floor_seq,
                behind, band,
                case when order_id is not null then (
                    select lane = every.id and state = 'ready'
@@ -3355,37 +3355,37 @@ begin
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
                case when fair is not null then (select clock from sereno.shares
                                                 where shares.queue = every.queue and shares.key = fair) end)),
-           array(select distinct unnest(gates) from every)
-    into lane_ids, lane_list, gate_ids from every;
+           array(select distinct unnest(limiters) from every)
+    into lane_ids, lane_list, limiter_ids from every;
 
-    gate_ids := array(select unnest(gate_ids)
-                      union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to)
+    limiter_ids := array(select unnest(limiter_ids)
+                      union select sereno.limiter_of(name, '') from sereno.limits where queue = any(open_to)
                       except select unnest(free));
     with locked as materialized (
-        select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
+        select id from sereno.limiters where id = any(limiter_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
     -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
     locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
-               gates.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
+               limiters.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
                case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
                          + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
                greatest(extract(epoch from closed_until - locked_at),
                         case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
-               to_json(held), looks, gates.xmin::text::bigint))
-    into gate_list
-    from sereno.gates left join sereno.limits on limits.name = limit_name
-    where gates.id = any(free || locked_ids);
+               to_json(held), looks, limiters.xmin::text::bigint))
+    into limiter_list
+    from sereno.limiters left join sereno.limits on limits.name = limit_name
+    where limiters.id = any(free || locked_ids);
 
-    return json_build_array(locked_at, sereno.micros(locked_at), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+    return json_build_array(locked_at, sereno.micros(locked_at), coalesce(lane_list, '[]'), coalesce(limiter_list, '[]'),
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
-        coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
-            and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),
-        (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
+        coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
+            and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
+        (select extract(epoch from look_at - moment) from sereno.limiters where look_at > moment order by look_at limit 1));
 end $$;
 
 CREATE FUNCTION sereno.tell(queue text, due_in double precision) RETURNS void
@@ -3474,26 +3474,26 @@ CREATE FUNCTION sereno.words_for_death(part text, owner bigint) RETURNS text
         when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
     $$;
 
-CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
+CREATE FUNCTION sereno.write_lanes(moment timestamp with time zone, served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[], changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[], seen_priorities smallint[], seen_seqs bigint[], limiter_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[], share_queues text[], share_keys text[], clocks double precision[]) RETURNS text
     LANGUAGE plpgsql
     AS $$
 declare
     ended   bigint[];
     locked  bigint[];
 begin
-    update sereno.gates
-    set held = gate.held::bigint[], tokens = gate.tokens, used_at = greatest(gates.used_at, moment), looks = gate.looks,
+    update sereno.limiters
+    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), looks = limiter.looks,
         look_at = case
-            when gate.look is not null then
-                case when not gate.exact and gates.look_at > sereno.now() + interval '2 seconds' then gates.look_at
-                     else sereno.now() + make_interval(secs => gate.look) end
-            when gates.look_at is null then null
-            when (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
-                then greatest(gates.look_at, sereno.now())
+            when limiter.look is not null then
+                case when not limiter.exact and limiters.look_at > sereno.now() + interval '2 seconds' then limiters.look_at
+                     else sereno.now() + make_interval(secs => limiter.look) end
+            when limiters.look_at is null then null
+            when (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
+                then greatest(limiters.look_at, sereno.now())
             end
-    from unnest(gate_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
-        as gate(id, held, tokens, look, exact, looks)
-    where gates.id = any(gate_ids) and gates.id = gate.id;
+    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
+        as limiter(id, held, tokens, look, exact, looks)
+    where limiters.id = any(limiter_ids) and limiters.id = limiter.id;
 
     ended := array(
         select lane
@@ -3541,11 +3541,11 @@ begin
                   where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
         where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
-    -- By which those gates are known again that nobody else has written since.
+    -- By which those limiters are known again that nobody else has written since.
     return pg_current_xact_id()::xid::text;
 end $$;
 
-CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[], stops jsonb) RETURNS void
+CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sereno.taken_lane[], limiters sereno.taken_limiter[], ids bigint[], numbers bigint[], stops jsonb) RETURNS void
     LANGUAGE sql
     AS $$
     with given as materialized (
@@ -3579,13 +3579,13 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
         where given.id is not null
     ),
     passed as (
-        select gate, sum(gives - count) as unused, sum(g.units * count) as spent,
-               bool_or(given.id is not null and waits = gate and behind is distinct from gate) as is_new
-        from given cross join lateral unnest(given.gates, given.units) as g(gate, units)
-        group by gate
+        select limiter, sum(gives - count) as unused, sum(g.units * count) as spent,
+               bool_or(given.id is not null and waits = limiter and behind is distinct from limiter) as is_new
+        from given cross join lateral unnest(given.limiters, given.units) as g(limiter, units)
+        group by limiter
     ),
     written as (
-        select gate.*, coalesce(passed.spent, 0) as spent, entered,
+        select limiter.*, coalesce(passed.spent, 0) as spent, entered,
                case when need is null then null
                     when kind = 'rate' then
                         least(60, greatest(0, closed, (need - (tokens - coalesce(spent, 0))) / coalesce(per_second, 1)))
@@ -3594,8 +3594,8 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
                     when kind = 'slots' and room + coalesce(unused, 0) > 0 then 0
                     else least(60, 5 * 2 ^ looks) end as look,
                case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
-        from unnest(gates) as gate left join passed on passed.gate = gate.id
-        cross join lateral (select array(select job from given g, unnest(g.ids) as job where gate.id = any(g.gates))) as e(entered)
+        from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id
+        cross join lateral (select array(select job from given g, unnest(g.ids) as job where limiter.id = any(g.limiters))) as e(entered)
         where is_touched
     )
     select sereno.write_lanes(
@@ -4233,21 +4233,6 @@ CREATE TABLE sereno.fires_default (
     reason text
 );
 
-CREATE TABLE sereno.gates (
-    id bigint NOT NULL,
-    limit_name text,
-    key text NOT NULL,
-    tokens double precision,
-    used_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
-    closed_until timestamp with time zone,
-    held bigint[] DEFAULT '{}'::bigint[] NOT NULL,
-    look_at timestamp with time zone,
-    looks integer DEFAULT 0 NOT NULL
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
-
-COMMENT ON COLUMN sereno.gates.held IS 'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
-
 CREATE TABLE sereno.history (
     id bigint NOT NULL,
     session_id bigint,
@@ -4448,7 +4433,7 @@ CREATE TABLE sereno.lanes (
     id bigint NOT NULL,
     queue text NOT NULL,
     keys jsonb NOT NULL,
-    gates bigint[] NOT NULL,
+    limiters bigint[] NOT NULL,
     units integer[] NOT NULL,
     order_id bigint,
     fair text,
@@ -4478,6 +4463,21 @@ CREATE TABLE sereno.leases (
     zones text
 )
 WITH (fillfactor='50');
+
+CREATE TABLE sereno.limiters (
+    id bigint NOT NULL,
+    limit_name text,
+    key text NOT NULL,
+    tokens double precision,
+    used_at timestamp with time zone DEFAULT sereno.now() NOT NULL,
+    closed_until timestamp with time zone,
+    held bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    look_at timestamp with time zone,
+    looks integer DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON COLUMN sereno.limiters.held IS 'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
 
 CREATE TABLE sereno.limits (
     name text NOT NULL,
@@ -5059,9 +5059,6 @@ ALTER TABLE ONLY sereno.fires
 ALTER TABLE ONLY sereno.fires_default
     ADD CONSTRAINT fires_default_pkey PRIMARY KEY (planned_at, schedule_id);
 
-ALTER TABLE ONLY sereno.gates
-    ADD CONSTRAINT gates_pkey PRIMARY KEY (id);
-
 ALTER TABLE ONLY sereno.inbox
     ADD CONSTRAINT inbox_delivery_id_key UNIQUE (delivery_id);
 
@@ -5085,6 +5082,9 @@ ALTER TABLE ONLY sereno.lanes
 
 ALTER TABLE ONLY sereno.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY sereno.limiters
+    ADD CONSTRAINT limiters_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY sereno.limits
     ADD CONSTRAINT limits_pkey PRIMARY KEY (name);
@@ -5253,10 +5253,6 @@ CREATE INDEX fires_skipped ON ONLY sereno.fires USING btree (schedule_id, planne
 
 CREATE INDEX fires_default_schedule_id_planned_at_idx ON sereno.fires_default USING btree (schedule_id, planned_at) WHERE (reason IS NOT NULL);
 
-CREATE INDEX gates_limit ON sereno.gates USING btree (limit_name);
-
-CREATE INDEX gates_look ON sereno.gates USING btree (look_at) WHERE (look_at IS NOT NULL);
-
 CREATE INDEX history_dead_blocks ON sereno.history_dead USING btree (queue, ((keys ->> 'order'::text))) WHERE (keys ? 'blocks'::text);
 
 CREATE INDEX history_dead_fingerprint ON sereno.history_dead USING btree (fingerprint, id) WHERE (fingerprint IS NOT NULL);
@@ -5318,6 +5314,10 @@ CREATE INDEX lanes_open ON sereno.lanes USING btree (queue, band, turn) WHERE (h
 CREATE INDEX lanes_passed_over ON sereno.lanes USING btree (id) WHERE passed_over;
 
 CREATE INDEX lanes_waiting ON sereno.lanes USING btree (waits_for, turn) WHERE (has_work AND (waits_for IS NOT NULL));
+
+CREATE INDEX limiters_limit ON sereno.limiters USING btree (limit_name);
+
+CREATE INDEX limiters_look ON sereno.limiters USING btree (look_at) WHERE (look_at IS NOT NULL);
 
 CREATE INDEX limits_changed ON sereno.limits USING btree (changed_at);
 

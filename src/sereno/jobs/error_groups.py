@@ -123,13 +123,13 @@ def list_groups(
     tenant: str | None = None,
     by_count: bool = False,
     muted: bool = False,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
     """Seen in the last so many seconds. The latest first, or the most frequent; `muted`: also those."""
     given = {"task": task, "tenant": tenant, "by_count": by_count, "muted": muted, "limit": limit, "skip": skip}
-    terms = None if sought is None else sought.terms
+    terms = None if search_params is None else search_params.terms
     rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": None, "terms": terms})
     return [_group.decode(row[0]) for row in rows]
 

@@ -64,7 +64,7 @@ class JobFilter:
         """Parameters of the statements that filter; a side that can hold no match is not read at all."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         ends = self.finished_after is not None or self.finished_before is not None
-        shelves = [state for shelf in SHELVES if _any_of(self.states, shelf) for state in shelf]
+        shelves = [state for pool in SHELVES if _any_of(self.states, pool) for state in pool]
         return values | {
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
@@ -115,7 +115,7 @@ class ScheduleFilter:
     tenant: str | None = None
     states: Collection[str] | None = None
     declared_by: str | None = None
-    sought: SearchParams | None = None
+    search_params: SearchParams | None = None
 
     @classmethod
     def of(cls, key_or_pattern: str | None = None, **others: Any) -> "ScheduleFilter":
@@ -136,8 +136,8 @@ class ScheduleFilter:
         """The filter that has these parameters, but for its keys and its pattern."""
         names = ("task", "tasks", "tenant", "states", "declared_by")
         terms = params["terms"]
-        sought = None if terms is None else SearchParams("", terms)
-        return cls(**{name: params[name] for name in names}, sought=sought)
+        search_params = None if terms is None else SearchParams("", terms)
+        return cls(**{name: params[name] for name in names}, search_params=search_params)
 
     def params(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
@@ -147,19 +147,19 @@ class ScheduleFilter:
             "tasks": None if self.tasks is None else sorted(self.tasks),
             "pattern": None if self.pattern is None else _like(self.pattern),
         }
-        if self.sought is None:
+        if self.search_params is None:
             return given | {"terms": None}
         # What a search names whole is found by an index as well, where nothing else is named.
-        keys, tenant = self.sought.values("key"), self.sought.one("tenant")
+        keys, tenant = self.search_params.values("key"), self.search_params.one("tenant")
         found = {"keys": keys if self.keys is None else given["keys"], "tenant": self.tenant or tenant}
-        return given | found | {"terms": self.sought.terms}
+        return given | found | {"terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
         """What was given, for the audit. `q`: the search."""
         names = [field.name for field in fields(self) if field.name not in ("sought", "tasks")]
         values = {name: getattr(self, name) for name in names}
-        if self.sought is not None and self.sought.text:
-            values["q"] = self.sought.text
+        if self.search_params is not None and self.search_params.text:
+            values["q"] = self.search_params.text
         return {
             name: value if isinstance(value, str) else sorted(value)
             for name, value in values.items()

@@ -91,7 +91,7 @@ class Claim(NamedTuple):
     """What a claim of plain jobs got, and what else there is.
 
     `laned`: queues with lanes that have work and wait for nothing. `gated`: queues with limits of their own.
-    `has_wakes`: lanes are to be woken. `has_due`: the moment of a gate has come. `limits_changed_at`:
+    `has_wakes`: lanes are to be woken. `has_due`: the moment of a limiter has come. `limits_changed_at`:
     when a limit was last changed. `paused`: kind and name of everything that is paused.
     """
 

@@ -272,7 +272,7 @@ order by past.id;
 -- the ceiling below which to stay.
 -- SKIP LOCKED: a row that another claim holds is that claim's.
 -- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes to serve, which
--- have limits of their own, whether a lane is to be woken, and whether the moment of a gate has come; then the last value
+-- have limits of their own, whether a lane is to be woken, and whether the moment of a limiter has come; then the last value
 -- of the sequence, the size of the index, and what is paused.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
@@ -311,7 +311,7 @@ select coalesce(json_agg(json_build_array(
      where (select true from sereno.lanes where has_work and waits_for is null and lanes.queue = lane_queues.queue limit 1)),
     (select array_agg(queue) from sereno.limits where queue is not null),
     (select true from sereno.lane_wakes where id >= %(wakes)s limit 1),
-    (select true from sereno.due_gates(%(served)s, (select now from clock)) limit 1),
+    (select true from sereno.due_limiters(%(served)s, (select now from clock)) limit 1),
     (select max(changed_at) from sereno.limits),
     coalesce(pg_sequence_last_value('sereno.ready_seq'), 0),
     pg_relation_size('sereno.jobs_ready'),

@@ -46,7 +46,7 @@ def list_groups(
     tenant: str | None = None,
     sort: Sort = "last",
     muted: bool = False,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
@@ -59,8 +59,8 @@ def list_groups(
         task=task,
         tenant=tenant,
         by_count=sort == "count",
-        muted=muted or (sought is not None and "muted" in sought.names),
-        sought=sought,
+        muted=muted or (search_params is not None and "muted" in search_params.names),
+        search_params=search_params,
         limit=limit,
         skip=skip,
     )

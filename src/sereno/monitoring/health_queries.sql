@@ -107,10 +107,10 @@ select exists (select from sereno.schedules where next_run_at is not null and no
 
 -- name: limits
 -- Who waits for a limit that is not there or closed for long, which order stands still behind a dead letter, and whether
--- wake-ups are read. Only gates that somebody waits for are looked at, along their index.
+-- wake-ups are read. Only limiters that somebody waits for are looked at, along their index.
 with awaited as materialized (
     select limit_name, limits.name is null as is_unknown
-    from (select * from sereno.gates where look_at is not null order by look_at limit 10000) as gate
+    from (select * from sereno.limiters where look_at is not null order by look_at limit 10000) as limiter
     left join sereno.limits on limits.name = limit_name
     where limit_name is not null
       and (limits.name is null or closed_until > sereno.now() + make_interval(secs => %(closed)s))

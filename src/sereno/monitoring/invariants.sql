@@ -230,38 +230,38 @@ having count(*) > slots and min(claimed_at) > changed_at + interval '1 second'
 order by min(id) limit 20;
 
 -- name: slots_counted
--- A running job is in the list of every gate of which it holds a slot, so that it is counted. A limit that came or changed
+-- A running job is in the list of every limiter of which it holds a slot, so that it is counted. A limit that came or changed
 -- after the claim did not count it.
 with running as materialized (
     select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
 ),
 passed as (
-    select running.id, claimed_at, item ->> 0 as name, sereno.gate_of(item ->> 0, item ->> 1) as gate
+    select running.id, claimed_at, item ->> 0 as name, sereno.limiter_of(item ->> 0, item ->> 1) as limiter
     from running, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
     union
-    select running.id, claimed_at, name, sereno.gate_of(name, '')
+    select running.id, claimed_at, name, sereno.limiter_of(name, '')
     from running join sereno.limits on limits.queue = running.queue
 ),
 counted as (
-    select passed.id, 'the limit ' || passed.name as what, gate
+    select passed.id, 'the limit ' || passed.name as what, limiter
     from passed join sereno.limits on limits.name = passed.name and kind = 'slots'
     where claimed_at > changed_at + interval '1 second'
     union all
     select id, 'its order ' || (keys ->> 'order'), sereno.order_of(queue, keys) from running where keys ? 'order'
 )
 select counted.id, 'it is running, and ' || what || ' does not count it'
-from counted left join sereno.gates on gates.id = gate
-where gates.id is null or counted.id <> all(held)
+from counted left join sereno.limiters on limiters.id = limiter
+where limiters.id is null or counted.id <> all(held)
 order by counted.id limit 20;
 
 -- name: slots_not_leaked
--- Whoever runs and is counted by a gate passes it; else a slot is taken by nobody who needs it.
+-- Whoever runs and is counted by a limiter passes it; else a slot is taken by nobody who needs it.
 with running as materialized (
     select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
 ),
 inside as materialized (
-    select gate.id, limit_name, key, job_id
-    from (select id, limit_name, key, held from sereno.gates where held <> '{}' limit %(window)s) as gate
+    select limiter.id, limit_name, key, job_id
+    from (select id, limit_name, key, held from sereno.limiters where held <> '{}' limit %(window)s) as limiter
     cross join lateral unnest(held) as job_id
 )
 select distinct running.id, 'it takes a slot of ' || coalesce('the limit ' || limit_name, 'the order') || ', key '
@@ -272,7 +272,7 @@ where case when limit_name is null then sereno.order_of(running.queue, running.k
            else kind = 'slots' and claimed_at > changed_at + interval '1 second'
                 and limits.queue is distinct from running.queue
                 and not exists (select from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
-                                where sereno.gate_of(item ->> 0, item ->> 1) = inside.id) end
+                                where sereno.limiter_of(item ->> 0, item ->> 1) = inside.id) end
 order by running.id limit 20;
 
 -- name: lanes_awake
@@ -304,7 +304,7 @@ from lost cross join lateral (
 order by job.id limit 20;
 
 -- name: waits_are_looked_at
--- Who waits for a gate is looked at again at a known time. Who waits for its order is told by a wake-up when it is its
+-- Who waits for a limiter is looked at again at a known time. Who waits for its order is told by a wake-up when it is its
 -- turn, so there only the head must not be left alone.
 with waiting as materialized (
     select id, queue, waits_for, order_id, keys from sereno.lanes
@@ -312,7 +312,7 @@ with waiting as materialized (
 )
 select coalesce(job.id, waiting.id), 'it waits for ' || coalesce('the limit ' || limit_name, 'its order')
                                      || ', and nobody will look'
-from waiting left join sereno.gates on gates.id = waits_for
+from waiting left join sereno.limiters on limiters.id = waits_for
 left join lateral (
     select id from sereno.jobs
     where state = 'ready' and jobs.lane is not null and jobs.queue = waiting.queue and jobs.lane = waiting.id

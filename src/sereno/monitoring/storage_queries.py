@@ -10,7 +10,7 @@ _sql = queries("monitoring/storage_queries")
 # Rows that a page of maintenance deletes at most: a fraction of a second.
 PAGE = 10_000
 # Tables whose rows come and go with every job, and are few at any time.
-HOT = ("jobs", "lanes", "gates", "lane_wakes", "schedule_ends", "ended_attempts", "batches", "deliveries")
+HOT = ("jobs", "lanes", "limiters", "lane_wakes", "schedule_ends", "ended_attempts", "batches", "deliveries")
 # Dead rows from which on a table is vacuumed, and the part of its living rows that is added to that.
 DEAD_ROWS, DEAD_SHARE = 10_000, 0.1
 

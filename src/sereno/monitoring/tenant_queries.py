@@ -81,14 +81,14 @@ class TenantLimiter:
 
 _line = msgspec.json.Decoder(TenantLine)
 _standing = msgspec.json.Decoder(TenantState)
-_gate = msgspec.json.Decoder(TenantLimiter)
+_limiter = msgspec.json.Decoder(TenantLimiter)
 
 
 def list_tenants(
     since: float,
     *,
     part: str | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     sort: Sort = "seconds",
     limit: int = 50,
     skip: int = 0,
@@ -96,7 +96,7 @@ def list_tenants(
     """Who had work done or was told something in the last so many seconds, and who is stopped. `part`: of a name."""
     pattern = f"%{like_exactly(part)}%" if part else None
     given = {"since": since, "pattern": pattern, "sort": sort, "limit": limit, "skip": skip, "bound": SCHEDULE_BOUND}
-    given["terms"] = None if sought is None else sought.terms
+    given["terms"] = None if search_params is None else search_params.terms
     return [_line.decode(row[0]) for row in (yield Statement(_sql["list"], given))]
 
 
@@ -117,6 +117,6 @@ def standing(tenant: str) -> Operation[TenantState]:
     return _standing.decode(rows[0][0])
 
 
-def gates(tenant: str) -> Operation[list[TenantLimiter]]:
-    rows = yield Statement(_sql["gates"], {"tenant": tenant, "most": MOST_GATES})
-    return [_gate.decode(row[0]) for row in rows]
+def limiters(tenant: str) -> Operation[list[TenantLimiter]]:
+    rows = yield Statement(_sql["limiters"], {"tenant": tenant, "most": MOST_GATES})
+    return [_limiter.decode(row[0]) for row in rows]

@@ -90,14 +90,14 @@ from (select pauses.paused_at, pauses.paused_by, pauses.note, weights.weight
       left join sereno.pauses on pauses.kind = 'tenant' and pauses.name = wanted.tenant
       left join sereno.weights on weights.key = wanted.tenant) as line;
 
--- name: gates
+-- name: limiters
 -- Its own part of the limits that are kept by tenant; also of those that it has not used yet.
 with clock as materialized (select sereno.now() as now),
 kept as materialized (
     select * from sereno.limits where key = '{tenant}' order by name limit %(most)s
 )
 select row_to_json(line)::text
-from (select kept.name, kept.kind, kept.slots, kept.units, kept.period, kept.burst, coalesce(sereno.slots_taken(gate.held), 0) as taken,
-             case when gate.closed_until > clock.now then gate.closed_until end as closed_until
-      from clock cross join kept left join sereno.gates gate on gate.id = sereno.gate_of(kept.name, %(tenant)s)
+from (select kept.name, kept.kind, kept.slots, kept.units, kept.period, kept.burst, coalesce(sereno.slots_taken(limiter.held), 0) as taken,
+             case when limiter.closed_until > clock.now then limiter.closed_until end as closed_until
+      from clock cross join kept left join sereno.limiters limiter on limiter.id = sereno.limiter_of(kept.name, %(tenant)s)
       order by kept.name) as line;

@@ -42,14 +42,14 @@ class TenantDetail:
     schedules: Mapping[str, int]
     failing: Sequence[ScheduleRow]
     coming: Sequence[ScheduleRow]
-    gates: Sequence[TenantLimiter]
+    limiters: Sequence[TenantLimiter]
 
 
 def list_tenants(
     *,
     since: float = DAY,
     part: str | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     sort: Sort = "seconds",
     limit: int = 50,
     skip: int = 0,
@@ -59,7 +59,7 @@ def list_tenants(
     check_span(since)
     if not 0 <= skip <= DEEPEST:
         raise InvalidArguments(f"a list of tenants goes to {DEEPEST:,}: look for a name")
-    return tenant_queries.list_tenants(since, part=part, sought=sought, sort=sort, limit=limit, skip=skip)
+    return tenant_queries.list_tenants(since, part=part, search_params=search_params, sort=sort, limit=limit, skip=skip)
 
 
 def hours(*, since: float = DAY, most: int = TOP) -> Operation[list[TenantHour]]:
@@ -84,7 +84,7 @@ def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
         schedules=(yield from schedules.count(wanted, tenant_queries.SCHEDULE_BOUND)),
         failing=[row for row in first if row.failed_in_row][:SHOWN_SCHEDULES],
         coming=(yield from schedules.soonest(wanted, SHOWN_SCHEDULES)),
-        gates=(yield from tenant_queries.gates(name)),
+        limiters=(yield from tenant_queries.limiters(name)),
     )
 
 

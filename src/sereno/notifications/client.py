@@ -210,13 +210,13 @@ class Notifications:
         self.definitions: dict[str, EventDefinition] = {}
         # What the fields of each are, for the lint of templates.
         self.payloads: dict[str, Any] = {}
-        self.wording = TemplateRenderer(database)
+        self.renderer = TemplateRenderer(database)
         self._tasks: dict[str, Task[..., Any]] = {}
         known, accounts = self.channels.known, self.channels.accounts
-        self._turns = turns = SendJobs(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
-        ledger = OutcomeRecorder(database, known, turns)
-        self.dispatch = DeliverySender(database, known, accounts, self._render, ledger, turns)
-        self.courier = FanOut(database, known, self.dispatch, ledger, turns, self._escalation, self._fan_out_again)
+        self._send_jobs = turns = SendJobs(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
+        recorder = OutcomeRecorder(database, known, turns)
+        self.dispatch = DeliverySender(database, known, accounts, self._render, recorder, turns)
+        self.fanout = FanOut(database, known, self.dispatch, recorder, turns, self._escalation, self._fan_out_again)
         self.alerts = AlertRegistry(database, known, self.dispatch.exchange, make_task)
 
     def register(self, registry: Registry) -> Registry:
@@ -290,7 +290,7 @@ class Notifications:
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):
             if channel in self.channels.known or not only_known:
-                yield from jobs_store.enqueue(self._turns.to_send(channel, account))
+                yield from jobs_store.enqueue(self._send_jobs.to_send(channel, account))
         return [delivery for delivery, _, _ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
@@ -305,7 +305,7 @@ class Notifications:
         # A pause for everybody held up those with credentials of their own too.
         waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
         for each in waiting:
-            yield from jobs_store.enqueue(self._turns.to_send(channel, each, MOST_TOKENS + 1))
+            yield from jobs_store.enqueue(self._send_jobs.to_send(channel, each, MOST_TOKENS + 1))
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
@@ -313,7 +313,7 @@ class Notifications:
         settings = self.channels.accounts.get(channel, {})
         if account:
             settings = await self._database.arun(deliveries.account_settings(channel, account))
-        return await self.courier.received(channel, account, self.channels[channel].webhook(callback, settings))
+        return await self.fanout.received(channel, account, self.channels[channel].webhook(callback, settings))
 
     def run(self, operation: Operation[T], conn: Any = None) -> T:
         if conn is None:
@@ -333,24 +333,24 @@ class Notifications:
     def _declare_tasks(self) -> None:
         if self._tasks:
             return
-        courier, dispatch, wording = self.courier, self.dispatch, self.wording
+        fanout, dispatch, renderer = self.fanout, self.dispatch, self.renderer
 
         async def fan_out(event: int) -> None:
             if await can_be_told(self._database, self.definitions, event):
-                await courier.fan_out(event)
+                await fanout.fan_out(event)
 
         async def escalate(event: int) -> None:
-            await courier.escalate(event)
+            await fanout.escalate(event)
 
-        async def deliver(ctx: Context, channel: str, account: str, seat: int = LATER) -> None:
-            await wording.refresh()
-            await dispatch.deliver(ctx.job_id, channel, account, seat)
+        async def deliver(ctx: Context, channel: str, account: str, slot: int = LATER) -> None:
+            await renderer.refresh()
+            await dispatch.deliver(ctx.job_id, channel, account, slot)
 
         async def receipts(channel: str, account: str) -> None:
-            await courier.receipts(channel, account)
+            await fanout.receipts(channel, account)
 
-        async def sweep_post() -> None:
-            await courier.sweep()
+        async def sweep_notifications() -> None:
+            await fanout.sweep()
 
         retry = Backoff(8)
         for function, timeout, history in (
@@ -358,7 +358,7 @@ class Notifications:
             (escalate, "2h", False),
             (deliver, "10m", False),
             (receipts, "10m", False),
-            (sweep_post, "10m", False),
+            (sweep_notifications, "10m", False),
         ):
             name = function.__name__
             decorate = self._make_task(
@@ -380,7 +380,7 @@ class Notifications:
         definition = self.definitions.get(event.type)
         if definition is None:
             raise UnknownEvent(f"no event {event.type} is declared in this worker's code")
-        return self.wording.said(definition, channel, taken, event, unsubscribe_url)
+        return self.renderer.said(definition, channel, taken, event, unsubscribe_url)
 
 
 def _name(channel: ChannelName) -> str:

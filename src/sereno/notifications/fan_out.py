@@ -41,7 +41,7 @@ class FanOut:
         database: Database,
         channels: Mapping[str, Channel],
         dispatch: DeliverySender,
-        ledger: OutcomeRecorder,
+        recorder: OutcomeRecorder,
         turns: SendJobs,
         escalation: LookAgain,
         fan_out_again: Callable[[int, str | None], Sequence[NewJob]],
@@ -49,8 +49,8 @@ class FanOut:
         self._database = database
         self._channels = channels
         self._dispatch = dispatch
-        self._ledger = ledger
-        self._turns = turns
+        self._recorder = recorder
+        self._send_jobs = turns
         self._escalation = escalation
         self._fan_out_again = fan_out_again
 
@@ -62,7 +62,7 @@ class FanOut:
         total, more = 0, True
         while more:
             walked = await self._database.arun(self._walk(event))
-            self._ledger.figures.made(walked.changes)
+            self._recorder.figures.made(walked.changes)
             total, more = total + walked.made, walked.more
         steps = await self._database.arun_one(events.steps(event))
         if steps:
@@ -75,7 +75,7 @@ class FanOut:
         walked = yield from events.fan_out(event, STEP, sizes)
         tokens: list[NewJob] = []
         for channel, account, count, due_in in walked.waiting:
-            tokens += self._turns.for_deliveries(channel, account, count, self._dispatch.batch_of(channel), due_in)
+            tokens += self._send_jobs.for_deliveries(channel, account, count, self._dispatch.batch_of(channel), due_in)
         if tokens:
             yield from transitions.enqueue(tokens)
         return walked
@@ -88,7 +88,7 @@ class FanOut:
             walked: int | None = 0
             while walked is not None:
                 found = await self._database.arun(self._escalate(event, step, walked))
-                self._ledger.figures.made(found.changes)
+                self._recorder.figures.made(found.changes)
                 made, waiting, walked = made + found.ripe, waiting + found.waiting, found.walked
         # Whoever has just been given to the next channel may need the one behind it.
         if waiting or (made and len(steps) > 1):
@@ -99,7 +99,7 @@ class FanOut:
         found = yield from events.escalate(event, step, walked, STEP)
         tokens: list[NewJob] = []
         for account, count in found.made:
-            tokens += self._turns.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
+            tokens += self._send_jobs.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
         # All of them in one call, which meets their unique keys in one order.
         if tokens:
             yield from transitions.enqueue(tokens)
@@ -131,9 +131,9 @@ class FanOut:
         """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
         after = known.receipts_after or 0.0
         questions, count = yield from receipts.ask(known.name, account, most=known.receipts_batch, again=after)
-        tokens = [self._turns.to_ask(known.name, account)] if count >= known.receipts_batch else []
+        tokens = [self._send_jobs.to_ask(known.name, account)] if count >= known.receipts_batch else []
         if count:
-            tokens.append(self._turns.to_ask(known.name, account, after))
+            tokens.append(self._send_jobs.to_ask(known.name, account, after))
         if tokens:
             yield from transitions.enqueue(tokens)
         return questions, count
@@ -153,20 +153,20 @@ class FanOut:
             for question in questions
         }
         applied = await self._database.arun(self._apply(channel, account, said, asked_for, left_over=left_over))
-        self._ledger.figures.heard(channel, account, applied.told)
+        self._recorder.figures.heard(channel, account, applied.told)
         await self._pause_if_down(channel, account, said)
 
     async def received(self, channel: str, account: str, said: Sequence[Receipt]) -> int:
         """What a provider tells by itself; answers how many deliveries it moved."""
         applied = await self._database.arun(self._apply(channel, account, said))
-        self._ledger.figures.heard(channel, account, applied.told)
+        self._recorder.figures.heard(channel, account, applied.told)
         await self._pause_if_down(channel, account, said)
         return applied.moved
 
     async def _pause_if_down(self, channel: str, account: str, said: Sequence[Receipt]) -> None:
         down = next((receipt for receipt in said if receipt.outcome == "down"), None)
         if down is not None:
-            await self._ledger.pause(channel, account, kept(down.code), kept(down.message))
+            await self._recorder.pause(channel, account, kept(down.code), kept(down.message))
 
     def _apply(
         self,
@@ -178,11 +178,11 @@ class FanOut:
         left_over: Mapping[int, Sequence[int]] | None = None,
         told_before: bool = False,
     ) -> Operation[ReceiptResult]:
-        delays = self._ledger.policy(channel).delays
+        delays = self._recorder.policy(channel).delays
         applied = yield from receipts.apply(
             channel, account, said, delays, asked_for, left_over=left_over, told_before=told_before
         )
-        tokens = [token for wait in applied.again for token in self._turns.to_send(channel, account, 1, wait)]
+        tokens = [token for wait in applied.again for token in self._send_jobs.to_send(channel, account, 1, wait)]
         if tokens:
             yield from transitions.enqueue(tokens)
         return applied
@@ -194,7 +194,7 @@ class FanOut:
         await self._database.arun(self._sweep())
         while (heard := await self._database.arun(self._apply_early())) is not None:
             channel, account, applied = heard
-            self._ledger.figures.heard(channel, account, applied.told)
+            self._recorder.figures.heard(channel, account, applied.told)
 
     def _apply_early(self) -> Operation[tuple[str, str, ReceiptResult] | None]:
         """The early receipts of one channel and account: taken and counted together, or not at all."""
@@ -208,9 +208,9 @@ class FanOut:
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []
         for channel, account in (yield from deliveries.neglected()):
-            tokens += self._turns.to_send(channel, account)
+            tokens += self._send_jobs.to_send(channel, account)
         for channel, account in (yield from receipts.unasked()):
-            tokens.append(self._turns.to_ask(channel, account))
+            tokens.append(self._send_jobs.to_ask(channel, account))
         for event, tenant in (yield from events.unwalked()):
             tokens += self._fan_out_again(event, tenant)
         if tokens:

@@ -118,13 +118,15 @@ def list_events(
     kind: str | None = None,
     tenant: str | None = None,
     since: datetime | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[EventLine]]:
     """The newest first; `before`: the id at which the page before ended. `sought`: what a search asks."""
     _check_texts(type=kind, tenant=tenant)
-    look = notification_queries.events(kind=kind, tenant=tenant, since=since, before=before, limit=limit, sought=sought)
+    look = notification_queries.events(
+        kind=kind, tenant=tenant, since=since, before=before, limit=limit, search_params=search_params
+    )
     return (yield from look)
 
 
@@ -198,13 +200,15 @@ def list_recipients(
     pattern: str | None = None,
     *,
     tenant: str | None = None,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[RecipientLine]]:
     """The newest first; "user:*" is a pattern. `sought`: what a search asks."""
     _check_texts(pattern=pattern, tenant=tenant)
-    look = notification_queries.recipients(pattern=pattern, tenant=tenant, before=before, limit=limit, sought=sought)
+    look = notification_queries.recipients(
+        pattern=pattern, tenant=tenant, before=before, limit=limit, search_params=search_params
+    )
     return (yield from look)
 
 

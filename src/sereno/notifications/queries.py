@@ -61,20 +61,24 @@ def events(
     since: datetime | None,
     before: int | None,
     limit: int,
-    sought: SearchParams | None = None,
+    search_params: SearchParams | None = None,
 ) -> Operation[list[EventLine]]:
     params = {"type": kind, "tenant": tenant, "since": since, "before": before, "limit": limit, "window": WINDOW}
-    return _rows(EventLine, (yield Statement(_sql["events"], params | _along(sought))))
+    return _rows(EventLine, (yield Statement(_sql["events"], params | _along(search_params))))
 
 
-def _along(sought: SearchParams | None) -> dict[str, Any]:
+def _along(search_params: SearchParams | None) -> dict[str, Any]:
     """Which index finds what is searched for."""
-    if sought is None:
+    if search_params is None:
         return {"along": "newest", "terms": None, "ids": None, "subject": None, "trace": None}
-    found = {"ids": sought.numbers("id"), "subject": sought.one("subject"), "trace": sought.one("trace")}
+    found = {
+        "ids": search_params.numbers("id"),
+        "subject": search_params.one("subject"),
+        "trace": search_params.one("trace"),
+    }
     ways = (("id", "ids"), ("trace", "trace"), ("subject", "subject"))
     along = next((way for way, name in ways if found[name] is not None), "newest")
-    return {**found, "along": along, "terms": sought.terms}
+    return {**found, "along": along, "terms": search_params.terms}
 
 
 def event(number: int) -> Operation[EventRow | None]:
@@ -121,15 +125,24 @@ def deliveries_for(events: Sequence[int], recipient: int) -> Operation[list[Deli
 
 
 def recipients(
-    *, pattern: str | None, tenant: str | None, before: int | None, limit: int, sought: SearchParams | None = None
+    *,
+    pattern: str | None,
+    tenant: str | None,
+    before: int | None,
+    limit: int,
+    search_params: SearchParams | None = None,
 ) -> Operation[list[RecipientLine]]:
     """In a pattern, * stands for anything."""
     like = None if pattern is None else like_exactly(pattern).replace("*", "%")
     params: dict[str, Any] = {"pattern": like, "tenant": tenant, "before": before, "limit": limit}
     params |= {"keys": None, "terms": None}
-    if sought is not None:
-        whose = tenant or sought.one("tenant")
-        params |= {"tenant": whose, "terms": sought.terms, "keys": sought.values("key") if whose else None}
+    if search_params is not None:
+        whose = tenant or search_params.one("tenant")
+        params |= {
+            "tenant": whose,
+            "terms": search_params.terms,
+            "keys": search_params.values("key") if whose else None,
+        }
     rows = yield Statement(_sql["recipients"], params | {"window": WINDOW, "addresses": MOST_PARTS})
     return _rows(RecipientLine, rows)
 

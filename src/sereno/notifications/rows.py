@@ -215,7 +215,7 @@ class DeliveryFilter:
     # Of the event.
     type: str | None = None
     subject: str | None = None
-    sought: SearchParams | None = None
+    search_params: SearchParams | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -224,15 +224,15 @@ class DeliveryFilter:
     def params(self) -> dict[str, Any]:
         """Parameters of the statements that filter. What a search names whole is found by an index as well."""
         found = self._named() | {"ids": None, "terms": None}
-        if self.sought is None:
+        if self.search_params is None:
             return found
-        if self.event is None and (event := self.sought.one("event_id")) is not None:
+        if self.event is None and (event := self.search_params.one("event_id")) is not None:
             found["event"] = int(event)
-        return found | {"ids": self.sought.numbers("id"), "terms": self.sought.terms}
+        return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
         """What was given, for the audit. `q`: the search."""
-        said = {} if self.sought is None else {"q": self.sought.text}
+        said = {} if self.search_params is None else {"q": self.search_params.text}
         return {name: value for name, value in self._named().items() if value is not None} | said
 
     def _named(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class WhyRecipient:
         return next(holds, None)
 
 
-def why_post(
+def why_notification(
     recipient: str, kind: str, *, tenant: str | None = None, known: Mapping[str, EventKind] | None = None
 ) -> Operation[list[str]]:
     """Sentences for a person. `known`: what the application declares; without one, what the newest event says."""
@@ -234,10 +234,10 @@ def _left_out(event: EventRow, person: WhyRecipient) -> str:
 
 def _outlook(kind: EventKind, person: WhyRecipient) -> Iterator[str]:
     for channel in kind.channels:
-        yield f"If it happened now, by {channel}: {_verdict(kind, channel, person)}."
+        yield f"If it happened now, by {channel}: {_transition(kind, channel, person)}."
 
 
-def _verdict(kind: EventKind, channel: str, person: WhyRecipient) -> str:
+def _transition(kind: EventKind, channel: str, person: WhyRecipient) -> str:
     choice = resolve(person.preferences, category=kind.category, event=kind.name, channel=channel)
     # What the payload will say is not known.
     decision = decide(

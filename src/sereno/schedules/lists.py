@@ -54,7 +54,7 @@ def list_schedules(
     now = moment((yield from store.clock()))
     if soonest:
         return SchedulePage((yield from store.soonest(wanted, limit)), now, None)
-    if wanted.sought is None:
+    if wanted.search_params is None:
         found, ended = (yield from store.page(wanted, limit + 1, after, most=most)), None
     else:
         found, ended = yield from store.search(wanted, limit + 1, after, most=most)

@@ -79,11 +79,11 @@ def find(key: str) -> Operation[ScheduleRow]:
 
 
 def show(
-    key: str, *, fires: int = 10, upcoming: int = 5, sought: SearchParams | None = None
+    key: str, *, fires: int = 10, upcoming: int = 5, search_params: SearchParams | None = None
 ) -> Operation[ScheduleDetail]:
     """`sought`: what a search asks of its fires."""
     row = yield from find(key)
-    past = yield from store.fires(row.id, fires, sought)
+    past = yield from store.fires(row.id, fires, search_params)
     now = moment((yield from store.clock()))
     return ScheduleDetail(row, past, coming(row, now, upcoming), now)
 

@@ -224,7 +224,7 @@ def search(
 ) -> Operation[tuple[list[ScheduleRow], str | None]]:
     """The same for a search, among so many as take no long look; and where that look ended, unless at the end."""
     params = wanted.params()
-    start = wanted.sought.begins.get("key", "") if wanted.sought is not None else ""
+    start = wanted.search_params.begins.get("key", "") if wanted.search_params is not None else ""
     if params["keys"] is not None:
         return (yield from page(wanted, limit, after, most=most)), None
     bounds = {"limit": limit, "after": after, "start": start, "window": WINDOW}
@@ -245,7 +245,7 @@ def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Opera
 def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
     """Those that are due next; what is searched for, among so many as take no long look."""
     given = wanted.params() | {"limit": limit, "most": LINE}
-    if wanted.sought is None:
+    if wanted.search_params is None:
         rows = yield Statement(_sql["soonest"], given)
     else:
         rows = yield Statement(_sql["search_soonest"], given | {"window": WINDOW})
@@ -301,9 +301,13 @@ def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Oper
     yield Statement(_sql["note_manual"], {"id": schedule, "job": job, "fired": fired, "duplicates": duplicates})
 
 
-def fires(schedule: int, limit: int, sought: SearchParams | None = None) -> Operation[list[FireRow]]:
+def fires(schedule: int, limit: int, search_params: SearchParams | None = None) -> Operation[list[FireRow]]:
     """The newest instants first."""
-    given = {"window": limit, "terms": None} if sought is None else {"window": FIRES_WINDOW, "terms": sought.terms}
+    given = (
+        {"window": limit, "terms": None}
+        if search_params is None
+        else {"window": FIRES_WINDOW, "terms": search_params.terms}
+    )
     rows = yield Statement(_sql["fires"], {"id": schedule, "limit": limit, **given})
     return [FireRow(*row) for row in rows]
 

@@ -125,7 +125,9 @@ AUDIT_FIELDS = (
 )
 
 
-def sought(text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False) -> SearchParams | None:
+def search_params(
+    text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False
+) -> SearchParams | None:
     """What a search asks, or InvalidArguments; None for one that asks nothing.
 
     `hides`: for somebody who sees errors masked. They are found by what is seen then.

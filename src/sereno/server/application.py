@@ -50,7 +50,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
 
     `is_open`: nobody has to sign in, from this machine alone.
     """
-    guard = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
+    authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
     parts = {
         "app": app,
         "channels": app.channels,
@@ -61,14 +61,20 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         "recipients": app.recipients,
         "schedules": app.schedules,
     }
-    house = ServerContext(app.database, guard, app.new_job, parts)
+    context = ServerContext(app.database, authenticator, app.new_job, parts)
     # What was counted here and not written yet, and the connections to providers.
-    house.endings.append(app.notifications.dispatch.close)
-    inside = [Mount("/api/v1", build(house)), *unsubscribe(house), *probes(house), *inbox_script(), *pages(house)]
-    rooms = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
+    context.endings.append(app.notifications.dispatch.close)
+    inside = [
+        Mount("/api/v1", build(context)),
+        *unsubscribe(context),
+        *probes(context),
+        *inbox_script(),
+        *pages(context),
+    ]
+    inner = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
     # A redirect would lead to whatever host the request names.
-    rooms.router.redirect_slashes = False
-    return Server(CrossOrigin(rooms, house), house)
+    inner.router.redirect_slashes = False
+    return Server(CrossOrigin(inner, context), context)
 
 
 async def _nowhere(_: Request, error: Exception) -> Response:
@@ -80,13 +86,13 @@ async def _nowhere(_: Request, error: Exception) -> Response:
 class Server:
     """What holds for every request: no body is too large, and every answer carries the same headers."""
 
-    def __init__(self, inside: Asgi, house: ServerContext) -> None:
+    def __init__(self, inside: Asgi, context: ServerContext) -> None:
         self._inside = inside
-        self._house = house
+        self._context = context
 
     async def end(self) -> None:
         """Streams end, so that whoever runs this can end too."""
-        await self._house.end()
+        await self._context.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +103,7 @@ class Server:
             words = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
             await answer(400, words, headers={"Connection": "close"})(scope, receive, send)
             return
-        scope = resolve_client(scope, self._house.settings.trusted_proxies)
+        scope = resolve_client(scope, self._context.settings.trusted_proxies)
         size = 0
 
         async def limited() -> Scope:

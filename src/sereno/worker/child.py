@@ -79,7 +79,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[..., Worker]) -> None:
-    worker = make_worker(lease_keeper=SupervisedLease)
+    worker = make_worker(lease_holder=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A service manager signals every process of the group; only the supervisor says when to hurry.
@@ -117,7 +117,7 @@ async def _talk(wire: ChildChannel, worker: Worker) -> None:
 async def _hear(wire: ChildChannel, worker: Worker) -> None:
     # A child that is told to stop before it has a session registers, finds nothing to do, and ends.
     await worker.registered.wait()
-    lease = worker.lease_keeper
+    lease = worker.lease_holder
     assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
         match message:

@@ -114,7 +114,7 @@ class Claimer(Service):
         got = await self._claim(asked)
         for name, room in asked.items():
             self._queues[name].more = got.get(name, 0) >= room or name in self._unread
-        if self.lanes.concerns(self._queues):
+        if self.lanes.conditions(self._queues):
             await self._claim_lanes()
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
         return self._shorten(rest)
@@ -256,8 +256,8 @@ class Claimer(Service):
             self.held.add(job.id)
             of_queue.setdefault(job.queue, []).append(job)
         behind: set[int] = set()
-        for lane, slots, jobs in claimed.parties:
-            self._queues[jobs[0].queue].add_party(lane, slots, jobs)
+        for lane, slots, jobs in claimed.slot_groups:
+            self._queues[jobs[0].queue].add_slot_group(lane, slots, jobs)
             behind.update([job.id for job in jobs[slots:]])
         for queue, jobs in of_queue.items():
             first = [job for job in jobs if job.id not in behind] if behind else jobs
@@ -332,7 +332,7 @@ class Claimer(Service):
             # They may lie below the floor by now.
             self._look_back.ask()
             self.wake()
-        elif self.lanes.concerns(self._queues):
+        elif self.lanes.conditions(self._queues):
             self.wake()
 
     def waiting_since(self, moment: float) -> list[int]:

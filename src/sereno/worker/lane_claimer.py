@@ -1,7 +1,7 @@
-"""The part of a claimer that knows of limits: wakes lanes, claims them, remembers which gates came free.
+"""The part of a claimer that knows of limits: wakes lanes, claims them, remembers which limiters came free.
 
-A gate that a job of ours left is remembered here until its waiting lanes were looked at, so a settlement pays nothing
-for it. If this process dies, the gate's own date in the table brings somebody to look.
+A limiter that a job of ours left is remembered here until its waiting lanes were looked at, so a settlement pays
+nothing for it. If this process dies, the limiter's own date in the table brings somebody to look.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from sereno.jobs.limits.lane_claim import (
     claim_lanes,
     hand_over,
     look_again,
-    make_gates,
+    make_limiters,
     open_lanes,
 )
 from sereno.jobs.limits.lane_decision import FAIR_BAND
@@ -32,7 +32,7 @@ from sereno.worker.known_limiters import KnownLimiters
 
 # As many wake-ups as one statement reads.
 WAKES = 5000
-# Another claim holds the same gate: it is done within this.
+# Another claim holds the same limiter: it is done within this.
 CONTENDED = 0.003
 # What came free and was not used here after this long is for others.
 PATIENCE = 0.1
@@ -92,7 +92,7 @@ class LaneClaimer:
         self._tasks = tasks
         self._floors = Floors()
         self._holding: dict[int, list[int]] = {}
-        # Gates that jobs of ours left, and how many.
+        # Limiters that jobs of ours left, and how many.
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
         self._memory = KnownLimiters()
@@ -104,7 +104,7 @@ class LaneClaimer:
         self._known = Claim([])
         self._empty = 0
         self._refused = 0
-        # When a gate is due, by our clock.
+        # When a limiter is due, by our clock.
         self._look_at: float | None = None
         # Queues whose lanes had something to give when they were last asked.
         self.busy: set[str] = set()
@@ -120,12 +120,12 @@ class LaneClaimer:
             return False
         was_empty, found = not self._freed, False
         for job_id in ids:
-            gates = self._holding.pop(job_id, ())
-            for gate in gates:
-                self._freed[gate] = self._freed.get(gate, 0) + 1
+            limiters = self._holding.pop(job_id, ())
+            for limiter in limiters:
+                self._freed[limiter] = self._freed.get(limiter, 0) + 1
                 found = True
-            if gates and job_id in gone:
-                self._memory.ended(job_id, gates)
+            if limiters and job_id in gone:
+                self._memory.ended(job_id, limiters)
         if found and was_empty:
             self._freed_at = monotonic()
         return found
@@ -171,7 +171,7 @@ class LaneClaimer:
             self._opening.cancel()
             await asyncio.wait([self._opening])
 
-    def concerns(self, queues: Iterable[str]) -> bool:
+    def conditions(self, queues: Iterable[str]) -> bool:
         """Whether any of these queues may have something under limits to start."""
         known = self._known
         return known.has_wakes or known.has_due or bool(self._freed) or any(self.has_work(queue) for queue in queues)
@@ -203,15 +203,15 @@ class LaneClaimer:
             raise
         # Those who wait from now on: what they wait for may have come free while that was being written.
         self._give_back(dict.fromkeys(got.blocking, 1))
-        self._give_back({gate: freed.get(gate, 1) for gate in got.missed})
+        self._give_back({limiter: freed.get(limiter, 1) for limiter in got.missed})
         self._holding.update(got.holding)
         self._memory.learn(known, got)
         self._after.update(got.after)
         self._learn_depths(asked, got)
         if got.elsewhere:
             await self._line.run(hand_over(got.elsewhere))
-        if got.lacks_gates is not None:
-            await self._line.run(make_gates(got.lacks_gates, [item["queue"] for item in wanted]))
+        if got.lacks_limiters is not None:
+            await self._line.run(make_limiters(got.lacks_limiters, [item["queue"] for item in wanted]))
         self._judge(got, monotonic() - began)
         return got
 
@@ -250,7 +250,7 @@ class LaneClaimer:
         self._look_at = None if got.next_look is None else monotonic() + got.next_look + 0.001
 
     def shorten(self, rest: float) -> float:
-        """A rest, ended by the next gate that is due, and by what came free and may have to be handed over."""
+        """A rest, ended by the next limiter that is due, and by what came free and may have to be handed over."""
         now = monotonic()
         if self._look_at is not None and self._look_at <= now:
             self._look_at = None
@@ -262,12 +262,12 @@ class LaneClaimer:
     def _give_back(self, freed: Mapping[int, int]) -> None:
         if freed and not self._freed:
             self._freed_at = monotonic()
-        for gate, count in freed.items():
-            self._freed[gate] = self._freed.get(gate, 0) + count
+        for limiter, count in freed.items():
+            self._freed[limiter] = self._freed.get(limiter, 0) + count
 
     async def hand_over(self, *, at_once: bool = False) -> None:
         """What came free here, and cannot be used here, is for others."""
         if self._freed and (at_once or monotonic() - self._freed_at > PATIENCE):
             told = await self._line.run(hand_over(self._freed))
-            for gate in told:
-                self._freed.pop(gate, None)
+            for limiter in told:
+                self._freed.pop(limiter, None)

@@ -75,7 +75,7 @@ returning id, host, pid;
 -- Found by the index of running rows, then locked by the primary key: asked for in one go and in order, the planner
 -- walks the whole table. The lock looks at the job alone and at ids of sessions that are dead for good: if another
 -- rescue was faster and a live session has the job now, it must not pass for an orphan. Slots that come free this way are
--- handed over: whoever waits for them need not wait for the date on the gate.
+-- handed over: whoever waits for them need not wait for the date on the limiter.
 with suspect as materialized (
     select id, session_id from sereno.jobs
     where state = 'running'
@@ -117,7 +117,7 @@ told as (
     where exists (select from sereno.sessions where idle and queues ? queue)
 )
 select coalesce(json_agg(id), '[]')::text, (select count(*) from told),
-       sereno.hand_over(array(select gate from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate))
+       sereno.hand_over(array(select limiter from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter))
 from moved;
 
 -- name: unknown_tasks

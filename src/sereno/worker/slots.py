@@ -60,7 +60,7 @@ class QueueSlots:
         self._limited_ahead = largest_batch
         self._turn = 0
         # By the jobs of them that wait in the buffer or run.
-        self._parties: dict[int, SlotGroup] = {}
+        self._slot_groups: dict[int, SlotGroup] = {}
         self._behind = 0
         self._is_fair = False
         # The last place that each fair key has in the buffer.
@@ -120,25 +120,25 @@ class QueueSlots:
                 job.place = self._places[job.fair] = max(front, self._places.get(job.fair, -1) + 1)
         self.limited = deque(sorted([*self.limited, *jobs], key=_place))
 
-    def add_party(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
+    def add_slot_group(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
         """Those behind the first ones of jobs that share slots; the first ones are added like all others."""
-        party = SlotGroup(lane, jobs[slots:], jobs[0].seen)
-        self._parties.update(dict.fromkeys([job.id for job in jobs[:slots]], party))
-        self._behind += len(party.behind)
+        slot_group = SlotGroup(lane, jobs[slots:], jobs[0].seen)
+        self._slot_groups.update(dict.fromkeys([job.id for job in jobs[:slots]], slot_group))
+        self._behind += len(slot_group.behind)
 
     def step_up(self, job: ClaimedJob) -> None:
         """It ended: whoever waits behind it, for the same slot of their key, is next."""
-        party = self._parties.pop(job.id, None)
-        if party is not None and party.behind:
-            following = party.behind.popleft()
+        slot_group = self._slot_groups.pop(job.id, None)
+        if slot_group is not None and slot_group.behind:
+            following = slot_group.behind.popleft()
             self._behind -= 1
-            self._parties[following.id] = party
+            self._slot_groups[following.id] = slot_group
             following.place = self.limited[0].place if self.limited else 0
             self.limited.appendleft(following)
 
     @property
-    def has_parties(self) -> bool:
-        return bool(self._parties)
+    def has_slot_groups(self) -> bool:
+        return bool(self._slot_groups)
 
     @property
     def waits_behind(self) -> bool:
@@ -150,7 +150,7 @@ class QueueSlots:
         if not self._behind:
             return {}
         end = monotonic() - PARTY_SECONDS
-        return {party.lane: self._empty(party) for party in self._waited_for() if party.since < end}
+        return {slot_group.lane: self._empty(slot_group) for slot_group in self._waited_for() if slot_group.since < end}
 
     def take_long_aside(self) -> list[ClaimedJob]:
         """Those that have waited too long for a process of their own; they are no longer here."""
@@ -162,26 +162,28 @@ class QueueSlots:
 
     def waiting_since(self, moment: float) -> Iterator[int]:
         """Jobs that were claimed before this moment, by our clock, and have not begun."""
-        behind = [job for party in self._waited_for() for job in party.behind] if self._behind else []
+        behind = [job for slot_group in self._waited_for() for job in slot_group.behind] if self._behind else []
         for jobs in (self.buffer, self.limited, self.aside, behind):
             yield from [job.id for job in jobs if job.seen < moment]
 
     def take_all(self) -> list[ClaimedJob]:
         """Everything that has not begun; it is no longer here."""
-        behind = [job for party in self._waited_for() for job in self._empty(party)]
+        behind = [job for slot_group in self._waited_for() for job in self._empty(slot_group)]
         jobs = [*self.buffer, *self.limited, *self.aside, *behind]
         self.buffer.clear()
         self.limited.clear()
         self.aside.clear()
-        self._parties.clear()
+        self._slot_groups.clear()
         return jobs
 
     def _waited_for(self) -> list[SlotGroup]:
-        return list({id(party): party for party in self._parties.values() if party.behind}.values())
+        return list(
+            {id(slot_group): slot_group for slot_group in self._slot_groups.values() if slot_group.behind}.values()
+        )
 
-    def _empty(self, party: SlotGroup) -> list[ClaimedJob]:
-        jobs = list(party.behind)
-        party.behind.clear()
+    def _empty(self, slot_group: SlotGroup) -> list[ClaimedJob]:
+        jobs = list(slot_group.behind)
+        slot_group.behind.clear()
         self._behind -= len(jobs)
         return jobs
 

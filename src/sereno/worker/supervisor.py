@@ -66,7 +66,7 @@ class Supervisor:
         self._settings = settings
         self._command = command
         self._line = Line(url, settings, "supervisor")
-        self._log_keeper = LogWriter(url, settings)
+        self._log_writer = LogWriter(url, settings)
         self._children: set[Child] = set()
         self._lives: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -87,7 +87,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        async with self._log_keeper:
+        async with self._log_writer:
             await self._run()
 
     async def _run(self) -> None:

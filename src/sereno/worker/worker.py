@@ -73,7 +73,7 @@ class Worker:
         queues: Mapping[str, int],
         *,
         service: str = "app",
-        lease_keeper: type | None = None,
+        lease_holder: type | None = None,
         declare_more: Callable[[], Operation[None]] | None = None,
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Worker:
         self._on_close = on_close
         self.session = 0
         self.lost = False
-        self._make_lease_keeper = lease_keeper or Heartbeat
+        self._make_lease_holder = lease_holder or Heartbeat
         self.queues = {
             name: QueueSlots(name, slots, max((task.batch for task in registry if task.queue == name), default=0))
             for name, slots in queues.items()
@@ -244,7 +244,7 @@ class Worker:
         )
         heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.clock_was_set()}
         self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
-        self.lease_keeper: LeaseHolder = self._make_lease_keeper(url, settings, self.session, self._registered_at)
+        self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()
 
     def _maintain(self, name: str, duties: Sequence[Duty]) -> Maintenance:
@@ -253,7 +253,7 @@ class Worker:
     async def _work(self) -> None:
         words = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())
         emit(logging.INFO, "worker.started", f"worker started: {words}", session=self.session, pid=os.getpid())
-        self.lease_keeper.start()
+        self.lease_holder.start()
         self._settler.start()
         self._keeper.start()
         for service in self._maintenance:
@@ -320,7 +320,7 @@ class Worker:
             await asyncio.gather(*(service.stop() for service in services))
         for service in services:
             await service.stop()
-        self.lease_keeper.stop()
+        self.lease_holder.stop()
         await self._isolation.close()
         self.executor.close()
         if not self.lost:
@@ -339,7 +339,7 @@ class Worker:
             await line.close()
 
     def _lease_is_lost(self) -> bool:
-        return self.lease_keeper.lost or self._reporter.lost or boot_clock() > self.lease_keeper.lease_end
+        return self.lease_holder.lost or self._reporter.lost or boot_clock() > self.lease_holder.lease_end
 
     def _lose(self) -> None:
         """Others have our jobs now, or soon will: stop every handler, write nothing more."""
@@ -359,7 +359,7 @@ class Worker:
     def _on_end(self, jobs: Sequence[ClaimedJob]) -> None:
         slots = self.queues[jobs[0].queue]
         slots.ended(len(jobs), limited=jobs[0].limited)
-        if slots.has_parties and not self.executor.stuck:
+        if slots.has_slot_groups and not self.executor.stuck:
             for job in jobs:
                 slots.step_up(job)
         was_isolated = self.claimer.isolated.end(jobs[0].id)

@@ -19,7 +19,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.archive.storage import Storage
-from tests.archive.archive_steps import DAY, add_deliveries, add_event, add_jobs, add_logs, archivist, cold_place
+from tests.archive.archive_steps import DAY, add_deliveries, add_event, add_jobs, add_logs, archiver, cold_place
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.facts import advance, one, until
 
@@ -50,7 +50,7 @@ def filled(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
 
 
 async def _archive(app: Sereno, place: Path, **settings: int) -> None:
-    working = archivist(app, place, **settings)
+    working = archiver(app, place, **settings)
     moved = await working.move()
     exported = await working.export()
     assert [*moved.problems, *exported.problems] == []

@@ -113,7 +113,7 @@ def test_close_and_open(sereno: Command, limited: ManualWorker) -> None:
     assert "closed      2 keys" in page
     assert {line.split("\t")[0] for line in page.splitlines()[-2:]} == {"r1", "r2"}
     one_key = json.loads(sereno("limit", "show", "sync.concurrency", "--key", "r1", "-o", "json").stdout)
-    assert [gate["key"] for gate in one_key["keys"]] == ["r1"]
+    assert [limiter["key"] for limiter in one_key["keys"]] == ["r1"]
     assert "is open again (2 keys)" in sereno("limit", "open", "sync.concurrency").stderr
     assert "was not closed" in sereno("limit", "open", "sync.concurrency", "--key", "r1").stderr
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from tests.cli.conftest import Command
 from tests.facts import one
@@ -55,7 +55,7 @@ def test_a_rule_is_set_seen_tried_and_removed(
 def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, connection: psycopg.Connection) -> None:
     set_late(sereno)
     connection.execute("update sereno.alert_rules set for_seconds = 0")
-    found = concern("queue.late", "a\x1b[31mb", "bad", "look", queue="a\x1b[31mb", ready=1, age="1 m")
+    found = condition("queue.late", "a\x1b[31mb", "bad", "look", queue="a\x1b[31mb", ready=1, age="1 m")
     manual.app.database.run(follow("late", ConditionSnapshot([found], set())))
     (line,) = json.loads(sereno("alert", "list", "--open", "-o", "json").stdout)["items"]
     assert (line["rule"], line["times"]) == ("late", 1)

@@ -72,7 +72,7 @@ class Told:
         await app.recipients.aprefer("off", category="tenders", wanted=False)
         people = ["user:7", "fails", "bad", "late", "off"]
         self.event = await published.anotify(Tender("T1"), subject="T1", to=people)
-        await app.notifications.courier.fan_out(self.event)
+        await app.notifications.fanout.fan_out(self.event)
         await app.notifications.dispatch.deliver(1, "pager", "", -2)
         await app.aclose()
 

@@ -134,13 +134,13 @@ def test_workers_claiming_at_once_never_claim_a_job_twice_and_never_more_than_as
 ) -> None:
     workers, total, room = 8, 4000, 37
     add(connection, total)
-    gate = Barrier(workers)
+    limiter = Barrier(workers)
 
     def work(_: int) -> list[tuple[int, int]]:
         got: list[tuple[int, int]] = []
         with line(database_url) as own:
             owner = session(own)
-            gate.wait()
+            limiter.wait()
             while batch := take(own, owner, room):
                 assert len(batch) <= room
                 got += [(job.id, job.attempt) for job in batch]

@@ -66,7 +66,7 @@ CROWDS: dict[str, list[Act]] = {
 @pytest.mark.parametrize("crowd", CROWDS.values(), ids=CROWDS)
 def test_opposite_orders_never_deadlock(database_url: str, crowd: list[Act]) -> None:
     """Every act meets the same jobs, half of the callers from the other end; PostgreSQL would tell of a ring."""
-    gate = Barrier(len(crowd) + 1)
+    limiter = Barrier(len(crowd) + 1)
     turn: list[tuple[int, list[ClaimedJob]]] = []
 
     def call(number: int, act: Act) -> None:
@@ -74,12 +74,12 @@ def test_opposite_orders_never_deadlock(database_url: str, crowd: list[Act]) -> 
             own.execute("set deadlock_timeout = '20ms'")
             try:
                 for _ in range(ROUNDS):
-                    gate.wait(PATIENCE)
+                    limiter.wait(PATIENCE)
                     owner, batch = turn[-1]
                     act(own, owner, batch if number % 2 else batch[::-1])
-                    gate.wait(PATIENCE)
+                    limiter.wait(PATIENCE)
             except psycopg.Error:
-                gate.abort()
+                limiter.abort()
                 raise
 
     with line(database_url) as connection, ThreadPoolExecutor(len(crowd)) as threads:
@@ -90,8 +90,8 @@ def test_opposite_orders_never_deadlock(database_url: str, crowd: list[Act]) -> 
                 add(connection, SIZE)
                 owner = session(connection)
                 turn.append((owner, take(connection, owner, SIZE)))
-                gate.wait(PATIENCE)
-                gate.wait(PATIENCE)
+                limiter.wait(PATIENCE)
+                limiter.wait(PATIENCE)
         errors = [error for finished in calls if (error := finished.exception()) is not None]
         assert [error for error in errors if not isinstance(error, BrokenBarrierError)] == []
         assert len(turn) == ROUNDS

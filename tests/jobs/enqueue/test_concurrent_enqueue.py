@@ -25,11 +25,11 @@ def work(app: Sereno) -> Work:
 
 def all_at_once(url: str, callers: int, act: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
     """Each caller on a connection of its own, all let go together."""
-    gate = Barrier(callers)
+    limiter = Barrier(callers)
 
     def call(number: int) -> list[Job]:
         with psycopg.connect(url) as connection:
-            gate.wait()
+            limiter.wait()
             made = act(connection, number)
             connection.commit()
             return made

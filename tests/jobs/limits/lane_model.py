@@ -1,4 +1,4 @@
-"""What limits promise, in plain Python: the judge of every claim. It knows nothing of lanes and gates."""
+"""What limits promise, in plain Python: the judge of every claim. It knows nothing of lanes and limiters."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from sereno.worker.claimer import AGEING
 from sereno.worker.known_limiters import KnownLimiters
 from tests.jobs.job_steps import Connection, decided, do, end, session, wanted
 
-# Longer than any gate waits before somebody looks at it.
+# Longer than any limiter waits before somebody looks at it.
 LONGEST_LOOK = 60.0
 
 
@@ -61,7 +61,7 @@ class Everything:
 
 
 class Claimer:
-    """The claims of one worker. It remembers what a worker remembers: where it was, and which gates its jobs left.
+    """The claims of one worker. It remembers what a worker remembers: where it was, and which limiters its jobs left.
 
     `parties`: jobs of one key may share a slot.
     """
@@ -73,9 +73,9 @@ class Claimer:
         tasks: Collection[str] = ("work",),
         queue: str = "default",
         lease: float = 1e9,
-        parties: bool = False,
+        slot_groups: bool = False,
     ) -> None:
-        self._no_parties: Any = () if parties else Everything()
+        self._no_parties: Any = () if slot_groups else Everything()
         self.memory = KnownLimiters()
         self.connection = connection
         self.tasks = tasks
@@ -92,11 +92,11 @@ class Claimer:
         return do(self.connection, lane_claim.open_lanes(0))[0]
 
     def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
-        """One claim, in one transaction; a second one when gates had to be made, which is never a part of a claim."""
+        """One claim in one transaction, and a second one when limiters had to be made first."""
         got = self._claim(room, now, turned=turned)
-        if got.lacks_gates is None or self.is_in_transaction:
+        if got.lacks_limiters is None or self.is_in_transaction:
             return got
-        do(self.connection, lane_claim.make_gates(got.lacks_gates, [self.queue]))
+        do(self.connection, lane_claim.make_limiters(got.lacks_limiters, [self.queue]))
         return got if got.jobs else self._claim(room, now, turned=turned)
 
     @property
@@ -121,7 +121,7 @@ class Claimer:
                         self.session,
                         self.tasks,
                         [asked],
-                        {gate: len(ids) or 1 for gate, ids in freed.items()},
+                        {limiter: len(ids) or 1 for limiter, ids in freed.items()},
                         bands,
                         self._no_parties,
                         known,
@@ -130,10 +130,10 @@ class Claimer:
         except BaseException:
             self.freed = freed
             raise
-        for gate in got.blocking:
-            self.freed.setdefault(gate, set())
-        for gate in got.missed:
-            self.freed.setdefault(gate, set()).update(freed.get(gate, ()))
+        for limiter in got.blocking:
+            self.freed.setdefault(limiter, set())
+        for limiter in got.missed:
+            self.freed.setdefault(limiter, set()).update(freed.get(limiter, ()))
         self.holding.update(got.holding)
         self.memory.learn(known, got)
         self._after.update(got.after)
@@ -156,13 +156,13 @@ class Claimer:
         return sorted(found)
 
     def left(self, ids: Collection[int], succeeded: Collection[int] = ()) -> None:
-        """These ended: the gates that they held are free, as a worker remembers it."""
+        """These ended: the limiters that they held are free, as a worker remembers it."""
         for job_id in ids:
-            gates = self.holding.pop(job_id, ())
-            for gate in gates:
-                self.freed.setdefault(gate, set()).add(job_id)
+            limiters = self.holding.pop(job_id, ())
+            for limiter in limiters:
+                self.freed.setdefault(limiter, set()).add(job_id)
             if job_id in succeeded:
-                self.memory.ended(job_id, gates)
+                self.memory.ended(job_id, limiters)
 
     def finish(self, claimed: Sequence[ClaimedJob], ending: Any = None) -> set[int]:
         """They end; what they held is free."""

@@ -106,9 +106,9 @@ async def test_what_is_closed_waits_and_starts_when_it_is_opened(app: Sereno, ra
         await asyncio.to_thread(app.limits.close, "each.concurrency", seconds="1h", key="")
         enqueue(app, "each", 3)
         await auntil(waiting(app, "each.concurrency", 3))
-        (gate,) = app.limits.show("each.concurrency").keys
-        assert gate.closed_until is not None
-        assert (gate.waiting, gate.held) == (3, [])
+        (limiter,) = app.limits.show("each.concurrency").keys
+        assert limiter.closed_until is not None
+        assert (limiter.waiting, limiter.held) == (3, [])
         assert ran == []
         assert await asyncio.to_thread(app.limits.open, "each.concurrency") == 1
         await auntil(lambda: ran == [0, 1, 2])
@@ -139,17 +139,17 @@ async def test_whoever_is_told_to_wait_for_ever_stops_no_worker(app: Sereno, ran
         await auntil(lambda: any(row.closed for row in app.limits.list("told")))
         enqueue(app, "free", 1)
         await auntil(lambda: len(ran) == 1)
-    (gate,) = app.limits.show("told").keys
-    assert gate.closed_until is not None
-    assert gate.closed_until < datetime.now(UTC) + timedelta(days=366)
+    (limiter,) = app.limits.show("told").keys
+    assert limiter.closed_until is not None
+    assert limiter.closed_until < datetime.now(UTC) + timedelta(days=366)
 
 
 async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) -> None:
-    gate = asyncio.Event()
+    limiter = asyncio.Event()
 
     @app.task(name="hold", concurrency=Limit(2, key="{tenant}"))
     async def hold(n: int) -> None:
-        await gate.wait()
+        await limiter.wait()
         ran.append(n)
 
     async with app.working():
@@ -160,7 +160,7 @@ async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) 
         (key,) = detail.keys
         assert (key.key, key.held, key.waiting, key.tokens) == ("r1", [job.id for job in jobs[:2]], 3, None)
         assert (await app.limits.ashow("hold.concurrency", key="r2")).keys == []
-        gate.set()
+        limiter.set()
         await auntil(lambda: len(ran) == 5)
 
 

@@ -29,11 +29,11 @@ def stopped(connection: Connection, claimer: Claimer) -> Iterator[list[int]]:
         yield [job.id for job in claimer.claim().jobs]
 
 
-def make_gates(claimer: Claimer) -> None:
+def make_limiters(claimer: Claimer) -> None:
     """Those of every lane there is."""
     claimer.wake()
     found = claimer.connection.execute("select id from sereno.lanes").fetchall()
-    do(claimer.connection, lane_claim.make_gates([row[0] for row in found], [claimer.queue]))
+    do(claimer.connection, lane_claim.make_limiters([row[0] for row in found], [claimer.queue]))
 
 
 def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(database_url: str) -> None:
@@ -66,12 +66,12 @@ def test_the_slots_of_a_session_that_died_are_free_when_its_jobs_are_rescued(dat
 
 @pytest.mark.parametrize("limit", [Limit(2), Rate(2, per="1h", burst=2)])
 def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: str, limit: Limit | Rate) -> None:
-    tables = ("jobs", "gates", "lanes", "lane_wakes", "shares", "limits")
+    tables = ("jobs", "limiters", "lanes", "lane_wakes", "shares", "limits")
     with line(database_url) as connection:
         set_limit(connection, "one", limit)
         claimer = Claimer(connection)
         made = put(connection, keys(("one", ""), fair="f"), 3)
-        make_gates(claimer)
+        make_limiters(claimer)
 
         def seen() -> list[object]:
             return [connection.execute(f"table sereno.{table} order by 1".encode()).fetchall() for table in tables]
@@ -84,7 +84,7 @@ def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: s
         assert claimer.take_all() == made[:2]
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["gates that are there", "gates that are not"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["limiters that are there", "limiters that are not"])
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
     with line(database_url) as here, line(database_url) as there:
@@ -96,9 +96,9 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
             put(here, ONE)
             put(here, keys(("each", "b")))
             awake.finish(_claimed(awake))
-            # A gate that is due is anybody's to look at, also the stopped one's; here none is.
-            here.execute("update sereno.gates set look_at = null, tokens = null")
-            make_gates(asleep)
+            # A limiter that is due is anybody's to look at, also the stopped one's; here none is.
+            here.execute("update sereno.limiters set look_at = null, tokens = null")
+            make_limiters(asleep)
         put(here, ONE, 2)
         with stopped(here, asleep) as got:
             assert len(got) <= 1
@@ -109,7 +109,7 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
             assert awake.wake() > 0
             assert awake.take_all() == other
             assert [job.id for job in awake.plain()] == plain
-            assert do(there, lane_claim.hand_over([one(there, "select sereno.gate_of('one', '')")])) == set()
+            assert do(there, lane_claim.hand_over([one(there, "select sereno.limiter_of('one', '')")])) == set()
         advance(here, LONGEST_LOOK + 1)
         assert len(awake.take_all()) == 1
 
@@ -134,7 +134,7 @@ def test_a_stopped_claim_does_not_hold_up_those_who_wake_lanes(
         set_limit(here, "each", Limit(5))
         asleep, awake = Claimer(here), Claimer(there)
         put(here, held)
-        make_gates(asleep)
+        make_limiters(asleep)
         with stopped(here, asleep) as got:
             assert len(got) == 1
             put(there, new)
@@ -150,7 +150,7 @@ def _claimed(claimer: Claimer) -> list[ClaimedJob]:
 
 @pytest.mark.parametrize("ending", [ReleasedAttempt("shutdown"), Retry(after=0)])
 def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
-    """The worker that the job left still remembers the gate as free; another worker has the job now."""
+    """The worker that the job left still remembers the limiter as free; another worker has the job now."""
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         first, second = Claimer(connection), Claimer(connection)
@@ -205,8 +205,8 @@ def _work(
                 claimer.finish([job])
             # Whoever looks by the clock looks at once: this is about who gets in, not about when.
             connection.execute(
-                "update sereno.gates set look_at = sereno.now() where id = any(array("
-                "select id from sereno.gates where look_at > sereno.now() for update skip locked))"
+                "update sereno.limiters set look_at = sereno.now() where id = any(array("
+                "select id from sereno.limiters where look_at > sereno.now() for update skip locked))"
             )
             return len(ended) >= left
 
@@ -287,7 +287,7 @@ def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str,
         )
         while claimer.wake():
             pass
-        connection.execute("analyze sereno.jobs, sereno.lanes, sereno.gates")
+        connection.execute("analyze sereno.jobs, sereno.lanes, sereno.limiters")
         assert len(claimer.take_all()) == 1
         # Whoever is in front learns that there is nothing to be had.
         waiting = "select count(*) from sereno.lanes where waits_for is not null"

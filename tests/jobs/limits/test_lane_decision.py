@@ -15,9 +15,9 @@ from sereno.jobs.limits.lane_decision import (
     MOST_IN_PARTY,
     SHORTEST_LOOK,
     Decision,
-    GateKind,
     Lane,
     Limiter,
+    LimiterKind,
     LockedLanes,
     QueueRoom,
     decide,
@@ -27,7 +27,7 @@ BANDS = [*PRIORITIES, FAIR_BAND]
 
 
 def slots(
-    number: int, size: int | None, held: int = 0, kind: GateKind = "slots", closed: float | None = None
+    number: int, size: int | None, held: int = 0, kind: LimiterKind = "slots", closed: float | None = None
 ) -> Limiter:
     running = list(range(number * 1000, number * 1000 + held))
     return Limiter(number, kind, size, None, None, None, closed, running, 0)
@@ -39,39 +39,39 @@ def rate(
     return Limiter(number, "rate", None, per_second, burst, tokens, closed, [], 0)
 
 
-def lane(number: int, *gates: int, queue: str = "q", **more: Any) -> Lane:
-    units = more.pop("units", [1] * len(gates))
-    return Lane(number, queue, list(gates), units, turn=more.pop("turn", float(number)), **more)
+def lane(number: int, *limiters: int, queue: str = "q", **more: Any) -> Lane:
+    units = more.pop("units", [1] * len(limiters))
+    return Lane(number, queue, list(limiters), units, turn=more.pop("turn", float(number)), **more)
 
 
-def taken(lanes: list[Lane], gates: list[Limiter], **more: Any) -> LockedLanes:
+def taken(lanes: list[Lane], limiters: list[Limiter], **more: Any) -> LockedLanes:
     whole: dict[str, Any] = {
         "free": [],
         "own": {},
         "missed": [],
         "elsewhere": [],
-        "lacks_gates": False,
+        "lacks_limiters": False,
         "next_look": None,
     } | more
-    return LockedLanes(moment="now", now=0, lanes=lanes, gates=gates, **whole)
+    return LockedLanes(moment="now", now=0, lanes=lanes, limiters=limiters, **whole)
 
 
 def decided(
     lanes: list[Lane],
-    gates: list[Limiter],
+    limiters: list[Limiter],
     room: int = 100,
     now: int | None = None,
     bands: list[int] = BANDS,
     **more: Any,
 ) -> Decision:
-    return decide(taken(lanes, gates, **more), {"q": QueueRoom(room if now is None else now, room, room)}, bands)
+    return decide(taken(lanes, limiters, **more), {"q": QueueRoom(room if now is None else now, room, room)}, bands)
 
 
 def counts(*lanes: Lane) -> list[int]:
     return [each.count for each in lanes]
 
 
-# One gate.
+# One limiter.
 
 
 @pytest.mark.parametrize(("size", "held", "free"), [(3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (0, 0, 0)])
@@ -80,7 +80,7 @@ def test_slots_are_for_those_who_run_and_those_who_start(size: int, held: int, f
     decision = decided([only], [slots(7, size, held)])
     assert only.count == free
     assert only.waits == 7
-    assert [gate.id for gate in decision.gates] == [7]
+    assert [limiter.id for limiter in decision.limiters] == [7]
 
 
 def test_slots_are_shared_by_all_lanes_that_pass() -> None:
@@ -99,14 +99,14 @@ def test_jobs_of_one_key_share_its_slots_where_they_need_not_start_at_once() -> 
     "which",
     [
         lambda each: setattr(each, "fair", "t"),
-        lambda each: setattr(each, "gates", [7, 8]),
+        lambda each: setattr(each, "limiters", [7, 8]),
         lambda each: setattr(each, "id", None),
     ],
 )
 def test_nobody_shares_a_slot_where_others_are_held_up_by_it(which: Callable[[Lane], None]) -> None:
     only = lane(1, 7)
     which(only)
-    only.units = [1] * len(only.gates)
+    only.units = [1] * len(only.limiters)
     only.band = FAIR_BAND if only.fair else only.band
     decided([only], [slots(7, 1), slots(8, 1)], room=10, now=1)
     assert (only.count, only.at_once) == (1, 1)
@@ -118,18 +118,18 @@ def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
     assert counts(*lanes) == [1, 9]
 
 
-@pytest.mark.parametrize("gate", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
-def test_a_closed_gate_lets_nobody_in_and_says_until_when(gate: Limiter) -> None:
+@pytest.mark.parametrize("limiter", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
+def test_a_closed_limiter_lets_nobody_in_and_says_until_when(limiter: Limiter) -> None:
     only = lane(1, 7)
-    (written,) = decided([only], [gate]).gates
+    (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
     assert written.look_in(0, 0.0) == 3.0
 
 
-@pytest.mark.parametrize("gate", [slots(7, None, kind="unknown"), slots(7, None)])
-def test_a_limit_that_nobody_knows_lets_nobody_in(gate: Limiter) -> None:
+@pytest.mark.parametrize("limiter", [slots(7, None, kind="unknown"), slots(7, None)])
+def test_a_limit_that_nobody_knows_lets_nobody_in(limiter: Limiter) -> None:
     only = lane(1, 7)
-    (written,) = decided([only], [gate]).gates
+    (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
     assert written.look_in(0, 0.0) is not None
 
@@ -149,7 +149,7 @@ def test_nobody_of_an_order_starts_while_one_runs() -> None:
 @pytest.mark.parametrize("room", [1, 2, 50])
 def test_an_order_that_gave_its_head_is_looked_at_again(room: int) -> None:
     head = lane(1, 7, order_id=7, has_head=True)
-    (written,) = decided([head], [slots(7, 1, kind="order")], room).gates
+    (written,) = decided([head], [slots(7, 1, kind="order")], room).limiters
     assert head.count == 1
     assert written.look_in(1, 0.0) == SHORTEST_LOOK
     assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head was not to be had"
@@ -158,10 +158,10 @@ def test_an_order_that_gave_its_head_is_looked_at_again(room: int) -> None:
 def test_a_look_that_found_nothing_is_repeated_less_and_less_often() -> None:
     waits = []
     for looks in range(8):
-        gate = slots(7, 1, 1)
-        gate.looks = looks
-        decided([lane(1, 7)], [gate])
-        waits.append(gate.look_in(0, 0.0) or 0.0)
+        limiter = slots(7, 1, 1)
+        limiter.looks = looks
+        decided([lane(1, 7)], [limiter])
+        waits.append(limiter.look_in(0, 0.0) or 0.0)
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (SHORTEST_LOOK, LONGEST_LOOK)
 
@@ -189,7 +189,7 @@ def test_a_job_that_costs_more_than_the_burst_starts_when_it_is_full() -> None:
 
 def test_the_first_who_must_wait_closes_a_rate_for_those_behind_it() -> None:
     dear, cheap = lane(1, 7, units=[5]), lane(2, 7, units=[1])
-    (written,) = decided([dear, cheap], [rate(7, 4.0, per_second=0.5)]).gates
+    (written,) = decided([dear, cheap], [rate(7, 4.0, per_second=0.5)]).limiters
     assert counts(dear, cheap) == [0, 0]
     assert dear.waits == cheap.waits == 7
     assert written.look_in(0, 0.0) == 2.0, "when there is enough for the first"
@@ -207,8 +207,8 @@ def test_what_passes_a_rate_starts_at_once_or_is_not_claimed() -> None:
 # Turns.
 
 
-def fair(number: int, turn: float, weight: float | None = None, *gates: int, **more: Any) -> Lane:
-    return lane(number, *gates, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **more)
+def fair(number: int, turn: float, weight: float | None = None, *limiters: int, **more: Any) -> Lane:
+    return lane(number, *limiters, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **more)
 
 
 def test_whoever_is_furthest_behind_is_next() -> None:
@@ -223,7 +223,7 @@ def test_who_weighs_more_gets_more() -> None:
     assert counts(heavy, light) == [6, 2]
 
 
-def test_who_waited_at_a_gate_has_saved_up_nothing() -> None:
+def test_who_waited_at_a_limiter_has_saved_up_nothing() -> None:
     waited, next_one = fair(1, 0.0, None, 7, behind=7), fair(2, 100.0)
     decided([waited, next_one], [slots(7, 10)], room=4, free=[(7, True)])
     assert counts(waited, next_one) == [2, 2]
@@ -245,12 +245,12 @@ def test_bands_are_walked_in_the_order_given(bands: list[int], first: int) -> No
 # Queues, and what could not be looked at.
 
 
-def test_the_gates_of_a_queue_hold_for_everybody_in_it() -> None:
+def test_the_limiters_of_a_queue_hold_for_everybody_in_it() -> None:
     keyed = lane(1, 7)
     decision = decided([keyed], [slots(7, 10), slots(9, 4)], own={"q": ([9], True)})
     plain = next(each for each in decision.lanes if each.id is None)
     assert keyed.count + plain.count == 4
-    assert keyed.gates == [7, 9]
+    assert keyed.limiters == [7, 9]
 
 
 def test_nothing_is_kept_for_plain_jobs_that_are_not_there() -> None:
@@ -260,7 +260,7 @@ def test_nothing_is_kept_for_plain_jobs_that_are_not_there() -> None:
     assert [each.id for each in decision.lanes] == [1]
 
 
-def test_a_gate_that_another_claim_holds_is_for_later() -> None:
+def test_a_limiter_that_another_claim_holds_is_for_later() -> None:
     blocked, open_lane = lane(1, 7, 8, behind=8), lane(2, 8)
     decision = decided([blocked, open_lane], [slots(8, 5)], free=[(8, True)])
     assert decision.is_contended
@@ -269,21 +269,21 @@ def test_a_gate_that_another_claim_holds_is_for_later() -> None:
     assert open_lane.count > 0
 
 
-def test_a_free_gate_without_room_for_those_who_wait_is_remembered() -> None:
+def test_a_free_limiter_without_room_for_those_who_wait_is_remembered() -> None:
     waits = lane(1, 7, behind=7)
     decision = decided([waits], [slots(7, 5)], room=0, free=[(7, False)])
     assert decision.missed == {7}
     assert decision.lanes == []
 
 
-def test_a_gate_that_was_due_and_nobody_waits_for_is_written() -> None:
+def test_a_limiter_that_was_due_and_nobody_waits_for_is_written() -> None:
     decision = decided([], [slots(7, 5), slots(8, 5)], free=[(7, True), (8, False)])
-    assert [(gate.id, gate.look_in(0, 0.0)) for gate in decision.gates] == [(7, None)]
+    assert [(limiter.id, limiter.look_in(0, 0.0)) for limiter in decision.limiters] == [(7, None)]
 
 
 # Whatever comes.
 
-some_gates = st.tuples(
+some_limiters = st.tuples(
     st.sampled_from(["slots", "slots", "rate", "rate", "order", "unknown"]),
     st.integers(0, 5),
     st.integers(0, 4),
@@ -295,19 +295,19 @@ some_gates = st.tuples(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
-    gates = []
-    for number, (kind, size, held, tokens, burst, closed) in enumerate(draw(st.lists(some_gates, max_size=6))):
+    limiters = []
+    for number, (kind, size, held, tokens, burst, closed) in enumerate(draw(st.lists(some_limiters, max_size=6))):
         match kind:
             case "rate":
-                gates.append(rate(number, min(tokens, burst), burst, closed))
+                limiters.append(rate(number, min(tokens, burst), burst, closed))
             case "order":
-                gates.append(slots(number, 1, min(held, 1), "order"))
+                limiters.append(slots(number, 1, min(held, 1), "order"))
             case "unknown":
-                gates.append(slots(number, None, 0, "unknown"))
+                limiters.append(slots(number, None, 0, "unknown"))
             case _:
-                gates.append(slots(number, size, held, closed=closed))
-    orders = [gate.id for gate in gates if gate.kind == "order"]
-    others = [gate.id for gate in gates if gate.kind != "order"]
+                limiters.append(slots(number, size, held, closed=closed))
+    orders = [limiter.id for limiter in limiters if limiter.kind == "order"]
+    others = [limiter.id for limiter in limiters if limiter.kind != "order"]
     has_head: set[int] = set()
     lanes = []
     for number in range(draw(st.integers(0, 7))):
@@ -321,7 +321,7 @@ def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
             number,
             *passed,
             queue=draw(st.sampled_from("qr")),
-            units=[draw(st.integers(1, 12)) if gate in others else 1 for gate in passed],
+            units=[draw(st.integers(1, 12)) if limiter in others else 1 for limiter in passed],
             order_id=order,
             has_head=heads if order is not None else None,
             behind=draw(st.sampled_from([None, *passed])),
@@ -334,8 +334,8 @@ def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
     whole = draw(st.lists(st.sampled_from(others), unique=True, max_size=2)) if others else []
     own = {"r": (whole, draw(st.booleans()))} if whole else {}
     rooms = {queue: draw(st.tuples(st.integers(0, 9), st.integers(0, 9))) for queue in "qr"}
-    free = [(gate.id, draw(st.booleans())) for gate in gates if draw(st.booleans())]
-    return taken(lanes, gates, own=own, free=free), {
+    free = [(limiter.id, draw(st.booleans())) for limiter in limiters if draw(st.booleans())]
+    return taken(lanes, limiters, own=own, free=free), {
         queue: QueueRoom(min(pair), max(pair), max(pair)) for queue, pair in rooms.items()
     }
 
@@ -344,31 +344,31 @@ def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
 def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     room = {queue: (each.now, each.ahead) for queue, each in rooms.items()}
-    held = {gate.id: len(gate.held) for gate in before.gates}
+    held = {limiter.id: len(limiter.held) for limiter in before.limiters}
     decision = decide(before, rooms, BANDS)
     entered: Counter[int] = Counter()
     spent: Counter[int] = Counter()
-    gates = {gate.id: gate for gate in before.gates}
+    limiters = {limiter.id: limiter for limiter in before.limiters}
     for each in decision.lanes:
-        assert set(each.gates) <= gates.keys()
+        assert set(each.limiters) <= limiters.keys()
         if each.count and each.order_id is not None:
             assert (each.count, each.has_head) == (1, True)
         if each.count > each.at_once:
-            assert len(each.gates) == 1, "who shares a slot passes one gate"
+            assert len(each.limiters) == 1, "who shares a slot passes one limiter"
             assert not each.is_rated
             assert each.fair is None
             assert 0 < each.at_once <= each.count <= each.at_once * MOST_IN_PARTY
-        for number, units in zip(each.gates, each.units, strict=True):
+        for number, units in zip(each.limiters, each.units, strict=True):
             entered[number] += each.at_once
-            spent[number] += each.count * min(units, int(gates[number].burst or units))
-    for gate in before.gates:
-        if gate.closed or gate.kind == "unknown":
-            assert entered[gate.id] == 0
-        elif gate.kind == "rate":
+            spent[number] += each.count * min(units, int(limiters[number].burst or units))
+    for limiter in before.limiters:
+        if limiter.closed or limiter.kind == "unknown":
+            assert entered[limiter.id] == 0
+        elif limiter.kind == "rate":
             # What costs more than a burst counts as one here; it leaves a debt.
-            assert spent[gate.id] <= (gate.tokens or 0.0) + 1e-9
-        elif entered[gate.id]:
-            assert held[gate.id] + entered[gate.id] <= (gate.slots or 0)
+            assert spent[limiter.id] <= (limiter.tokens or 0.0) + 1e-9
+        elif entered[limiter.id]:
+            assert held[limiter.id] + entered[limiter.id] <= (limiter.slots or 0)
     for queue, (now, ahead) in room.items():
         of_queue = [each for each in decision.lanes if each.queue == queue]
         assert sum(counts(*of_queue)) <= ahead
@@ -380,14 +380,14 @@ def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str
 def test_nobody_who_must_wait_is_forgotten(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     decision = decide(before, rooms, BANDS)
-    written = {gate.id: gate for gate in decision.gates}
+    written = {limiter.id: limiter for limiter in decision.limiters}
     for each in decision.lanes:
         if each.waits is not None:
             look = written[each.waits].look_in(0, 0.0)
             assert look is not None
             assert look >= 0
-        for gate in each.gates:
-            assert gate in written or not each.count
+        for limiter in each.limiters:
+            assert limiter in written or not each.count
     for each in before.lanes:
         is_decided = bool(each.count) or each.waits is not None
         if each.behind is not None and not is_decided:

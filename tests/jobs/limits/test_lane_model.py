@@ -44,7 +44,7 @@ ENDINGS: dict[str, Callable[[], Ending]] = {
 }
 TABLES = [
     *("jobs", "history", "attempts", "sessions", "clock", "pauses"),
-    *("limits", "gates", "lanes", "lane_queues", "lane_wakes", "shares", "weights"),
+    *("limits", "limiters", "lanes", "lane_queues", "lane_wakes", "shares", "weights"),
 ]
 LIMITS: dict[str, list[Limit | Rate]] = {
     "each": [Limit(1), Limit(2), Limit(0), Limit(4)],
@@ -56,7 +56,7 @@ LIMITS: dict[str, list[Limit | Rate]] = {
 OWN = {"whole": "whole", "whole.rate": "whole"}
 ACTS = ["cancel", "delete", "requeue", "promote", "rescue", "pause_tenant", "weigh"]
 # These wait for a claim that has stopped, because they change what it holds.
-WAITING_ACTS = ["sweep", "change_limit", "close_gate", "throttle"]
+WAITING_ACTS = ["sweep", "change_limit", "close_limiter", "throttle"]
 ACTS += WAITING_ACTS
 
 kinds_of_keys = st.builds(
@@ -97,7 +97,7 @@ class Lanes(RuleBasedStateMachine):
         self.open_claim: list[tuple[Claimer, ClaimedJob]] = []
         self.alive: set[int] = set()
         # Who shares slots with whom, and how many.
-        self.parties: dict[int, tuple[object, int]] = {}
+        self.slot_groups: dict[int, tuple[object, int]] = {}
         self.made: set[int] = set()
         for name, choices in LIMITS.items():
             self.change(name, choices[0])
@@ -105,7 +105,7 @@ class Lanes(RuleBasedStateMachine):
         self.claimers = [self.stopped, *(self.start(self.lines[1], queue) for queue in ("default", *QUEUES))]
 
     def start(self, connection: Connection, queue: str) -> Claimer:
-        made = Claimer(connection, queue=queue, parties=True)
+        made = Claimer(connection, queue=queue, slot_groups=True)
         self.alive.add(made.session)
         return made
 
@@ -176,9 +176,9 @@ class Lanes(RuleBasedStateMachine):
         if stays_open:
             self.open = {start.id: start for start in started}
         for job in got.jobs:
-            self.parties.pop(job.id, None)
-        for _, slots, members in got.parties:
-            self.parties.update(dict.fromkeys([job.id for job in members], (object(), slots)))
+            self.slot_groups.pop(job.id, None)
+        for _, slots, members in got.slot_groups:
+            self.slot_groups.update(dict.fromkeys([job.id for job in members], (object(), slots)))
         self.promises.judge(started, [*self.at_once()])
         assert sum(map(self.promises.is_rated, started)) <= now, "what a rate let in starts at once"
         for start in started:
@@ -195,9 +195,9 @@ class Lanes(RuleBasedStateMachine):
         rows += [(start.id, start.queue, start.keys) for start in self.open.values()]
         seen: Counter[object] = Counter()
         for job, queue, carried in rows:
-            party, slots = self.parties.get(job, (job, 1))
-            seen[party] += 1
-            if seen[party] <= slots:
+            slot_group, slots = self.slot_groups.get(job, (job, 1))
+            seen[slot_group] += 1
+            if seen[slot_group] <= slots:
                 yield queue, carried
 
     def rows(self, connection: Connection, ids: list[int]) -> Iterator[Start]:
@@ -254,8 +254,8 @@ class Lanes(RuleBasedStateMachine):
 
     def hand_over(self, _: Random, which: int) -> None:
         claimer = self.claimers[which]
-        for gate in do(self.connection, lane_claim.hand_over(claimer.freed)):
-            claimer.freed.pop(gate, None)
+        for limiter in do(self.connection, lane_claim.hand_over(claimer.freed)):
+            claimer.freed.pop(limiter, None)
 
     def reply_was_lost(self, _: Random, which: int) -> None:
         """Of everything that it claimed: it gives back what it does not know of."""
@@ -302,28 +302,28 @@ class Lanes(RuleBasedStateMachine):
             do(self.connection, transitions.promote())
 
     def sweep(self, _: Random) -> None:
-        for sweep in (limits.sweep_lanes, limits.sweep_gates, limits.sweep_shares):
+        for sweep in (limits.sweep_lanes, limits.sweep_limiters, limits.sweep_shares):
             do(self.connection, sweep())
 
     def change_limit(self, chance: Random) -> None:
         name = chance.choice(sorted(LIMITS))
         self.change(name, chance.choice(LIMITS[name]))
 
-    def close_gate(self, chance: Random) -> None:
-        gate = chance.choice([("each", "a"), ("all", ""), ("rate", "x"), ("whole", "")])
+    def close_limiter(self, chance: Random) -> None:
+        limiter = chance.choice([("each", "a"), ("all", ""), ("rate", "x"), ("whole", "")])
         if chance.choice([False, True]):
-            do(self.connection, limits.reopen(*gate))
-            self.promises.closed.pop(gate, None)
-        elif until := do(self.connection, limits.close(*gate, 40)):
-            self.promises.closed[gate] = until.timestamp()
+            do(self.connection, limits.reopen(*limiter))
+            self.promises.closed.pop(limiter, None)
+        elif until := do(self.connection, limits.close(*limiter, 40)):
+            self.promises.closed[limiter] = until.timestamp()
 
     def throttle(self, chance: Random) -> None:
         if not self.claims:
             return
         claimer, job = chance.choice(self.claims[-8:])
         before = one(self.connection, "select extract(epoch from sereno.now())::float")
-        for gate in do(self.connection, limits.throttle(claimer.session, job.id, job.attempt, 20)):
-            self.promises.closed[gate] = max(before + 20, self.promises.closed.get(gate, 0.0))
+        for limiter in do(self.connection, limits.throttle(claimer.session, job.id, job.attempt, 20)):
+            self.promises.closed[limiter] = max(before + 20, self.promises.closed.get(limiter, 0.0))
 
     def pause_tenant(self, chance: Random) -> None:
         if chance.choice([False, True]):

@@ -218,7 +218,7 @@ def test_close_until_and_open_again(limited: ManualWorker) -> None:
     assert run(limits.close("ifood", 1)) == until, "closing never shortens"
     detail = run(limits.show("ifood"))
     assert detail.limit.closed == 1
-    assert [(gate.key, gate.closed_until) for gate in detail.keys] == [("", until)]
+    assert [(limiter.key, limiter.closed_until) for limiter in detail.keys] == [("", until)]
     assert run(limits.reopen("ifood", actor="eve@desk")) == 1
     assert run(limits.reopen("ifood")) == 0
     run(limits.close("ifood", "30s"))
@@ -237,7 +237,10 @@ def test_keys_that_are_counted_apart_are_closed_one_by_one(limited: ManualWorker
     run(limits.close("sync.concurrency", 30, key=""))
     assert found(limited.app, "sync.concurrency").closed == 3
     assert run(limits.reopen("sync.concurrency", key="r1")) == 1
-    assert {gate.key for gate in run(limits.show("sync.concurrency")).keys if gate.closed_until} == {"r'2\"", ""}
+    assert {limiter.key for limiter in run(limits.show("sync.concurrency")).keys if limiter.closed_until} == {
+        "r'2\"",
+        "",
+    }
     assert run(limits.reopen("sync.concurrency")) == 2
 
 

@@ -81,7 +81,7 @@ def test_a_claim_by_sql_reads_no_more_than_its_share(connection: Connection, why
         advance(connection, 31)
         found += claim()
     assert sorted(found) == [behind, new]
-    # A queue with a limit of its own is looked at again after its gates were made.
+    # A queue with a limit of its own is looked at again after its limiters were made.
     assert max(costs) <= (4 if queue_limit else 2) * (2 * FLOOR + BACK) + 100
     assert sum(costs) >= 2 * MANY, "everything is looked at again and again"
 

@@ -1,9 +1,9 @@
-"""Jobs that share slots, in the list of a gate."""
+"""Jobs that share slots, in the list of a limiter."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.jobs.limits.slot_sharing import joined, parties, taken, without
+from sereno.jobs.limits.slot_sharing import joined, slot_groups, taken, without
 
 ids = st.lists(st.integers(1, 50), max_size=8, unique=True)
 
@@ -18,7 +18,7 @@ def lists(draw: st.DrawFn) -> list[int]:
 
 def test_a_job_has_a_slot_and_a_party_has_as_many_as_it_says() -> None:
     held = [4, 5, -2, 6, 7, 8, -1, 9, 10]
-    assert parties(held)[1:] == [(2, [6, 7, 8]), (1, [9, 10])]
+    assert slot_groups(held)[1:] == [(2, [6, 7, 8]), (1, [9, 10])]
     assert taken(held) == 2 + 2 + 1
     assert taken([4, 5]) == 2
     assert taken([]) == 0
@@ -39,7 +39,7 @@ def test_whoever_leaves_never_takes_a_slot_and_never_frees_one_in_use(held: list
     left = without(held, set(gone))
     assert sorted(job for job in left if job > 0) == sorted(job for job in held if job > 0 and job not in gone)
     assert taken(left) <= taken(held)
-    assert taken(left) == sum(min(slots, sum(job not in gone for job in jobs)) for slots, jobs in parties(held))
+    assert taken(left) == sum(min(slots, sum(job not in gone for job in jobs)) for slots, jobs in slot_groups(held))
 
 
 @given(lists(), st.integers(1, 4), ids)

@@ -1,4 +1,4 @@
-"""A sweep of lanes and gates looks at every row once, however many are in use and however many are idle."""
+"""A sweep of lanes and limiters looks at every row once, however many are in use and however many are idle."""
 
 import psycopg
 import pytest
@@ -16,20 +16,20 @@ def fill(connection: psycopg.Connection) -> None:
     for half, age in ((0, "10 minutes"), (1, "2 hours")):
         ids = f"i * 2 + {half} - {KEYS}"
         connection.execute(
-            f"insert into sereno.gates (id, limit_name, key, used_at) "
+            f"insert into sereno.limiters (id, limit_name, key, used_at) "
             f"select {ids}, 'l', 'k' || i, sereno.now() - interval '{age}' "
             f"from generate_series(1, {KEYS}) as i".encode()
         )
         connection.execute(
-            f"insert into sereno.lanes (id, queue, keys, gates, units, band, turn, has_work, served_at) "
+            f"insert into sereno.lanes (id, queue, keys, limiters, units, band, turn, has_work, served_at) "
             f"select {ids}, 'q', '{{}}', array[i], '{{1}}', 5, i, false, sereno.now() - interval '{age}' "
             f"from generate_series(1, {KEYS}) as i".encode()
         )
 
 
-@pytest.mark.parametrize("table", ["lanes", "gates"])
+@pytest.mark.parametrize("table", ["lanes", "limiters"])
 def test_a_sweep_is_linear(database_url: str, table: str) -> None:
-    sweep = {"lanes": limits.sweep_lanes, "gates": limits.sweep_gates}[table]
+    sweep = {"lanes": limits.sweep_lanes, "limiters": limits.sweep_limiters}[table]
     read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relid = %s::regclass"
     with line(database_url) as connection:
         fill(connection)

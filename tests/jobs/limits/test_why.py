@@ -236,7 +236,7 @@ def test_it_reads_no_more_than_it_must(connection: Connection, claimer: Claimer)
         "select 'work', 'default', k, sereno.lane_of('default', k), sereno.order_of('default', k), 'ready', "
         "nextval('sereno.ready_seq') from generate_series(1, 20000), (select '{\"order\": \"a\"}'::jsonb as k) as one"
     )
-    for name in ("gates", "lane", "order"):
+    for name in ("limiters", "lane", "order"):
         top = plan(connection, "jobs/limits/why_queries", name, {"id": 20000, "most": 3, "bound": 100})
         walked = [
             node["Node Type"]

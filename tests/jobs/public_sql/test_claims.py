@@ -164,13 +164,13 @@ def test_the_limit_of_a_queue_holds_for_all_its_jobs(connection: Connection) -> 
 
 
 def test_a_slot_that_comes_free_by_sql_is_taken_at_once(connection: Connection) -> None:
-    """Nobody has to wait for the date on the gate: it is handed over."""
+    """Nobody has to wait for the date on the limiter: it is handed over."""
     set_limit(connection, "one", Limit(1))
     first, second = put(connection, keys(("one", "")), 2)
     worker, other = SqlWorker(connection), Claimer(connection)
     (job,) = worker.claim()
     assert (job.id, other.take_all()) == (first, [])
-    far_away = "update sereno.gates set look_at = sereno.now() + interval '1 hour'"
+    far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
     connection.execute(far_away)
     worker.end([job])
     assert other.take_all() == [second]
@@ -184,7 +184,7 @@ def test_a_slot_of_a_job_that_goes_back_is_handed_over(connection: Connection, w
     assert len(worker.claim()) == 1
     assert other.claim() == []
     assert other.claim() == []
-    connection.execute("update sereno.gates set look_at = sereno.now() + interval '1 hour'")
+    connection.execute("update sereno.limiters set look_at = sereno.now() + interval '1 hour'")
     if way == "closed":
         worker.close()
     elif way == "unlisted":
@@ -197,8 +197,8 @@ def test_a_slot_of_a_job_that_goes_back_is_handed_over(connection: Connection, w
     assert len(made) == 2
 
 
-def test_whoever_stands_still_with_a_gate_is_sent_home(connection: Connection) -> None:
-    """A claim in a transaction that is left open would hold up everybody who passes the same gate."""
+def test_whoever_stands_still_with_a_limiter_is_sent_home(connection: Connection) -> None:
+    """A claim in a transaction that is left open would hold up everybody who passes the same limiter."""
     set_limit(connection, "one", Limit(1))
     put(connection, keys(("one", "")))
     worker = SqlWorker(connection)

@@ -45,7 +45,7 @@ class SqlClaimer(Claimer):
             blocking=set(),
             after={},
             elsewhere=set(),
-            lacks_gates=None,
+            lacks_limiters=None,
             next_look=None,
         )
 

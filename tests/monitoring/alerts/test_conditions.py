@@ -10,7 +10,7 @@ from sereno.database.migrate import migrate
 from sereno.errors import InvalidArguments
 from sereno.jobs import queues
 from sereno.monitoring.alerts import condition_queries as store
-from sereno.monitoring.alerts.condition import KINDS, AlertCondition, clean, concern, filled
+from sereno.monitoring.alerts.condition import KINDS, AlertCondition, clean, condition, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.notifications.deliveries import store as deliveries
 from tests.facts import advance, until
@@ -216,7 +216,7 @@ def test_every_kind_belongs_to_a_look() -> None:
 
 
 def test_a_sentence_in_another_language_takes_the_same_values() -> None:
-    each = concern("queue.late", "q", "bad", "look", queue="q", ready=1200, age="5 m")
+    each = condition("queue.late", "q", "bad", "look", queue="q", ready=1200, age="5 m")
     assert filled("Fila %(queue)s: %(ready)s (%(nobody)s)", each.values) == "Fila q: 1,200 (…)"
     assert clean("x" * 500) == "x" * 199 + "…"
 

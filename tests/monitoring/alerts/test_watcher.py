@@ -25,7 +25,7 @@ from sereno.monitoring.alerts import condition_queries, store
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts import sender as alert_sender
 from sereno.monitoring.alerts import watcher as engine
-from sereno.monitoring.alerts.condition import AlertCondition, concern
+from sereno.monitoring.alerts.condition import AlertCondition, condition
 from sereno.monitoring.alerts.rule import AGAIN, Alert, AlertRule, AlertTarget, LogRule, calm, checked, decide
 from sereno.monitoring.alerts.watcher import AlertWatcher, ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
@@ -167,7 +167,7 @@ async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
 async def test_what_gets_worse_is_told_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app)
     for level in ("warn", "warn", "bad", "bad", "warn"):
-        found = concern("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
+        found = condition("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
         app.database.run(follow("house", ConditionSnapshot([found], set())))
     assert sent(connection) == ["opened", "again"]
 
@@ -270,7 +270,7 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     pause_sms(app)
     rule(app, "d-dead", kinds=["job.dead"])
     app.database.run(
-        follow("d-dead", ConditionSnapshot([concern("job.dead", "work", "bad", "", count=1, task="work")], set()))
+        follow("d-dead", ConditionSnapshot([condition("job.dead", "work", "bad", "", count=1, task="work")], set()))
     )
     advance(connection, 3700)
 
@@ -403,13 +403,13 @@ async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connect
 
 
 def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: psycopg.Connection) -> None:
-    assert app.database.run(store.post_queue()) is None
+    assert app.database.run(store.notification_queue()) is None
     given = {"host": "h", "pid": 1, "version": "0", "lease": 60.0}
     app.database.run(sessions.register(queues={"default": 1}, tasks=["other"], **given))  # type: ignore[arg-type]  # as a worker would
     app.database.run(sessions.register(queues={"b": 1, "c": 1}, tasks=["sereno.alert"], **given))  # type: ignore[arg-type]  # see above
-    assert app.database.run(store.post_queue()) == "b"
+    assert app.database.run(store.notification_queue()) == "b"
     app.database.run(queues.pause("queue", "b"))
-    assert app.database.run(store.post_queue()) == "c"
+    assert app.database.run(store.notification_queue()) == "c"
 
 
 async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody_again(
@@ -483,7 +483,7 @@ def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg
 
 
 def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, connection: psycopg.Connection) -> None:
-    found = concern("job.dead", "work", "bad", "", count=1, task="work")
+    found = condition("job.dead", "work", "bad", "", count=1, task="work")
     for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
         rule(app)
         app.database.run(follow("house", ConditionSnapshot([found], set())))
@@ -541,7 +541,7 @@ def test_for_every_subject_what_is_told_makes_sense(
     said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
     for present, passed in moments:
         now += timedelta(seconds=passed)
-        seen = [concern("job.dead", subject, "warn", "") for subject in sorted(present)]
+        seen = [condition("job.dead", subject, "warn", "") for subject in sorted(present)]
         for step in decide(told, list(known.values()), seen, (), now):
             if step.tell is not None:
                 said[step.subject].append((step.tell, now))
@@ -560,7 +560,7 @@ def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
     if step.forgotten:
         del known[step.subject]
         return
-    if step.concern is None:
+    if step.condition is None:
         assert before is not None
         if step.resolved:
             known[step.subject] = _changed(before, resolved_at=now)
@@ -571,7 +571,7 @@ def _apply(known: dict[str, Alert], step: Any, now: datetime) -> None:
         id=1,
         kind=step.kind,
         subject=step.subject,
-        level=step.concern.level,
+        level=step.condition.level,
         opened_at=step.opened_at,
         last_seen_at=now,
         told_at=told_at,

@@ -30,11 +30,11 @@ def told(app: Sereno, connection: psycopg.Connection) -> int:
             await app.recipients.aupsert(f"u{number}", {"pager": f"a{number}"}, tenant="t")
         names = ["u0", "u1", "u2"]
         event = await published.anotify(Tender("T"), to=names, subject="tender 1057-22", tenant="t", trace="abc")
-        await app.notifications.courier.fan_out(event)
+        await app.notifications.fanout.fan_out(event)
         await app.notifications.dispatch.deliver(1, "pager", "", -2)
         first = pager.sent[0].delivery
         said = [Receipt(provider_id=f"p{first}", outcome="delivered", id="r1")]
-        await app.notifications.courier.received("pager", "", said)
+        await app.notifications.fanout.received("pager", "", said)
         await app.database.aclose()
         return event
 

@@ -28,7 +28,7 @@ def app(database_url: str) -> Iterator[Sereno]:
 
 async def send(app: Sereno, event: int) -> None:
     """Nobody's worker runs here."""
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
 
 
@@ -106,8 +106,8 @@ async def test_what_is_dropped_before_it_leaves_says_why(
         await app.recipients.aupsert(name, {"pager": name})
     event = await published.anotify(Tender("T1"), to=["a", "b"])
     brief = await published.anotify(Tender("T2"), to="b", ttl=1)
-    await app.notifications.courier.fan_out(event)
-    await app.notifications.courier.fan_out(brief)
+    await app.notifications.fanout.fan_out(event)
+    await app.notifications.fanout.fan_out(brief)
     await app.recipients.aprefer("a", event="tender.published", wanted=False)
     advance(connection, 5)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)

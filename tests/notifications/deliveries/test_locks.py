@@ -133,8 +133,8 @@ def batches_of(connection: Connection) -> dict[int, list[int]]:
 
 
 def fails(connection: Connection, ids: Ids) -> object:
-    verdicts = [Transition(id=each, state="invalid", code="gone", bad_address=True) for each in ids]
-    return do(connection, deliveries.record(JOB, list(batches_of(connection)), verdicts))
+    transitions = [Transition(id=each, state="invalid", code="gone", bad_address=True) for each in ids]
+    return do(connection, deliveries.record(JOB, list(batches_of(connection)), transitions))
 
 
 def is_told(connection: Connection, ids: Ids, **answer: Any) -> object:
@@ -163,8 +163,8 @@ def requeues(connection: Connection, ids: Ids) -> object:
 
 def settles_stranded(connection: Connection, ids: Ids) -> object:
     found = do(connection, deliveries.stranded("pager", "", JOB))
-    verdicts = [Transition(id=each, state="dead") for lost in found for each, _ in lost.deliveries]
-    return do(connection, deliveries.record(JOB, [lost.batch for lost in found], verdicts))
+    transitions = [Transition(id=each, state="dead") for lost in found for each, _ in lost.deliveries]
+    return do(connection, deliveries.record(JOB, [lost.batch for lost in found], transitions))
 
 
 def takes(connection: Connection, ids: Ids) -> object:
@@ -213,7 +213,7 @@ APART = {edits_addresses, deletes_people, reads_all, archives_some}
 @pytest.mark.parametrize(("state", "crowd"), CROWDS.values(), ids=CROWDS)
 def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: list[Act]) -> None:
     """All of them meet the same deliveries, half of them from the other end; PostgreSQL would tell of a deadlock."""
-    gate = Barrier(len(crowd) + 1)
+    limiter = Barrier(len(crowd) + 1)
     turn: list[Ids] = []
 
     def call(number: int, act: Act) -> None:
@@ -221,16 +221,16 @@ def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: 
             own.execute("set deadlock_timeout = '20ms'")
             try:
                 for _ in range(ROUNDS):
-                    gate.wait(PATIENCE)
+                    limiter.wait(PATIENCE)
                     ids = turn[-1] if number % 2 else turn[-1][::-1]
                     if act in APART:
                         act(own, ids)
                     else:
                         with own.transaction():
                             act(own, ids)
-                    gate.wait(PATIENCE)
+                    limiter.wait(PATIENCE)
             except Exception:
-                gate.abort()
+                limiter.abort()
                 raise
 
     with line(database_url) as connection, ThreadPoolExecutor(len(crowd)) as threads:
@@ -238,8 +238,8 @@ def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: 
         with suppress(BrokenBarrierError):
             for number in range(ROUNDS):
                 turn.append(make_world(connection, number, state))
-                gate.wait(PATIENCE)
-                gate.wait(PATIENCE)
+                limiter.wait(PATIENCE)
+                limiter.wait(PATIENCE)
         errors = [error for finished in calls if (error := finished.exception()) is not None]
         assert [error for error in errors if not isinstance(error, BrokenBarrierError)] == []
         assert len(turn) == ROUNDS

@@ -63,7 +63,7 @@ async def people(app: Sereno, *keys: str, **person: Any) -> None:
 async def tell(app: Sereno, event: Event[Any], *codes: str, tenant: str | None = None) -> None:
     """Deliveries for all, without a worker."""
     for code in codes:
-        await app.notifications.courier.fan_out(await event.anotify(Tender(code), subject=code, tenant=tenant))
+        await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code, tenant=tenant))
 
 
 async def turn(app: Sereno, channel: str = "pager", account: str = "") -> None:
@@ -198,16 +198,16 @@ async def test_a_receipt_that_came_early_is_not_lost_with_the_sweep_that_failed(
 ) -> None:
     await people(app, "a", "b")
     await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
-    courier = app.notifications.courier
+    fanout = app.notifications.fanout
     said = [Receipt(provider_id=f"p{each}", outcome="delivered", id=f"r{each}") for each in numbers(connection)]
-    assert await courier.received("pager", "", said) == 0
+    assert await fanout.received("pager", "", said) == 0
     await turn(app)
     connection.execute("alter table sereno.receipts rename to out_of_reach")
     with pytest.raises(psycopg.errors.UndefinedTable):
-        await courier.sweep()
+        await fanout.sweep()
     connection.execute("alter table sereno.out_of_reach rename to receipts")
     assert fates(states) == ["sent", "sent"]
-    await courier.sweep()
+    await fanout.sweep()
     assert fates(states) == ["delivered", "delivered"]
 
 
@@ -217,16 +217,16 @@ async def test_a_receipt_whose_message_is_known_counts_however_old_it_is(
     await people(app, "a")
     await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
     said = [Receipt(provider_id=f"p{each}", outcome="delivered", id="r1") for each in numbers(connection)]
-    await app.notifications.courier.received("pager", "", said)
+    await app.notifications.fanout.received("pager", "", said)
     await turn(app)
     advance(connection, 3600)
-    await app.notifications.courier.sweep()
+    await app.notifications.fanout.sweep()
     assert fates(states) == ["delivered"]
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
 async def asked_no_more(app: Sereno, connection: psycopg.Connection, account: str = "") -> None:
-    assert await app.notifications.courier.receipts("pager", account) == 0
+    assert await app.notifications.fanout.receipts("pager", account) == 0
     assert one(connection, "select count(*) from sereno.batches") == 0
     assert one(connection, "select receipt_at from sereno.deliveries") is None
 
@@ -241,7 +241,7 @@ async def test_a_provider_that_never_answers_is_asked_until_the_time_is_over(
     for _ in range(2):
         advance(connection, 120)
         with pytest.raises(ConnectionError):
-            await app.notifications.courier.receipts("pager", "")
+            await app.notifications.fanout.receipts("pager", "")
     assert len(channel.asked) == 2
     advance(connection, 600)
     await asked_no_more(app, connection)
@@ -262,7 +262,7 @@ async def test_an_account_that_is_gone_is_asked_for_until_the_time_is_over(
     connection.execute("delete from sereno.accounts")
     await app.notifications.dispatch.close()
     advance(connection, 120)
-    assert await app.notifications.courier.receipts("pager", "acme") == 1
+    assert await app.notifications.fanout.receipts("pager", "acme") == 1
     advance(connection, 600)
     await asked_no_more(app, connection, "acme")
     assert channel.asked == []
@@ -279,11 +279,11 @@ async def test_several_deliveries_by_one_name_hear_all_of_them(
     channel.said = [Receipt(provider_id="campaign", outcome="delivered", id="r1")]
     advance(connection, 61)
     if is_asked:
-        assert await app.notifications.courier.receipts("pager", "") == 3
+        assert await app.notifications.fanout.receipts("pager", "") == 3
         assert channel.asked == ["campaign"]
         assert one(connection, "select count(*) from sereno.batches") == 0
     else:
-        assert await app.notifications.courier.received("pager", "", channel.said) == 3
+        assert await app.notifications.fanout.received("pager", "", channel.said) == 3
     assert fates(states) == ["delivered"] * 3
 
 
@@ -323,6 +323,6 @@ async def test_whoever_was_not_reached_by_a_gathered_message_is_told_all_of_it_b
     await turn(app)
     advance(connection, 10 * 60)
     for (event,) in connection.execute("select id from sereno.events").fetchall():
-        await app.notifications.courier.escalate(event)
+        await app.notifications.fanout.escalate(event)
     await turn(app, "phone")
     assert sorted(message.data["code"] for message in phone.sent) == ["T1", "T2"]

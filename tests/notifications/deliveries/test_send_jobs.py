@@ -31,7 +31,7 @@ async def test_a_receipt_decides_for_all_that_the_message_told(
     advance(connection, 16 * 60)
     await turn(app)
     first = numbers(connection)[0]
-    await app.notifications.courier.received("pager", "", [Receipt(provider_id=f"p{first}", outcome=outcome)])
+    await app.notifications.fanout.received("pager", "", [Receipt(provider_id=f"p{first}", outcome=outcome)])
     assert fates(states) == [outcome, outcome]
 
 
@@ -44,7 +44,7 @@ async def test_receipts_that_use_up_the_tries_end_all_of_them(
     for _ in range(3):
         advance(connection, 16 * 60)
         await turn(app)
-        await app.notifications.courier.received("pager", "", [Receipt(provider_id=f"p{first}", outcome="retry")])
+        await app.notifications.fanout.received("pager", "", [Receipt(provider_id=f"p{first}", outcome="retry")])
     assert fates(states) == ["dead", "dead"]
 
 
@@ -54,7 +54,7 @@ async def test_a_message_that_expires_while_it_waits_told_nothing(
     await people(app, "a")
     published = gathers(app, pager)
     for code in ("T1", "T2"):
-        await app.notifications.courier.fan_out(published.notify(Tender(code), subject=code, ttl="20m"))
+        await app.notifications.fanout.fan_out(published.notify(Tender(code), subject=code, ttl="20m"))
     pager.answers = {"a": Retryable("busy", after=3600.0)}
     advance(connection, 16 * 60)
     await turn(app)
@@ -103,14 +103,14 @@ async def test_the_next_channel_is_tried_for_all_that_a_message_was_to_tell(
     published = app.event("tender.published", Tender, channels=[chain], digest=Digest("15m"))
     await app.recipients.aupsert("a", {"pager": "a", "phone": "+a"})
     pager.answers = {"a": Retryable("busy", after=3600.0)}
-    courier, told = app.notifications.courier, [published.notify(Tender(code), subject=code) for code in ("T1", "T2")]
+    fanout, told = app.notifications.fanout, [published.notify(Tender(code), subject=code) for code in ("T1", "T2")]
     for event in told:
-        await courier.fan_out(event)
+        await fanout.fan_out(event)
     advance(connection, 16 * 60)
     await turn(app)
     advance(connection, 600)
     for event in told:
-        await courier.escalate(event)
+        await fanout.escalate(event)
     assert one(connection, "select count(*) from sereno.deliveries where channel = 'phone'") == 2
 
 
@@ -153,7 +153,7 @@ async def test_asking_ends_also_where_nobody_knows_the_channel_any_more(
     await turn(app)
     del app.channels.known["pager"]
     advance(connection, 86400)
-    await app.notifications.courier.receipts("pager", "")
+    await app.notifications.fanout.receipts("pager", "")
     assert one(connection, "select count(*) from sereno.batches") == 0
 
 

@@ -113,7 +113,7 @@ async def test_whoever_was_not_reached_is_told_by_the_next_channel(
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: sorted(row[2] for row in states()) == ["failed", "sent", "sent", "skipped"])
         first = {message.address: f"p{message.delivery}" for message in pager.sent}
-        await app.notifications.courier.received("pager", "", [Receipt(provider_id=first["a"], outcome="delivered")])
+        await app.notifications.fanout.received("pager", "", [Receipt(provider_id=first["a"], outcome="delivered")])
         assert phone.sent == []
         advance(connection, 11 * 60)
         await auntil(lambda: sorted(message.address for message in phone.sent) == ["+b", "+c", "+d"])

@@ -35,7 +35,7 @@ async def people(app: Sereno, *keys: str) -> None:
 async def tell(app: Sereno, event: Event[Any], *codes: str) -> None:
     """Deliveries for all, without a worker."""
     for code in codes:
-        await app.notifications.courier.fan_out(await event.anotify(Tender(code), subject=code))
+        await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code))
 
 
 async def turn(app: Sereno) -> None:
@@ -152,7 +152,7 @@ async def test_a_channel_that_works_again_while_an_event_is_walked_forgets_nobod
     await people(app, "a")
     event = await published.anotify(Tender("T1"), subject="T1")
     with psycopg.connect(database_url) as walker:
-        run(walker, app.notifications.courier._walk(event))
+        run(walker, app.notifications.fanout._walk(event))
         await app.notifications.aresume("pager")
         walker.commit()
     async with app.working():
@@ -171,7 +171,7 @@ async def test_small_batches_of_a_channel_with_a_rate_share_their_turns(
     await people(app, *"abc")
     await tell(app, published, *(f"T{number}" for number in range(10)))
     keys = connection.execute("select unique_key from sereno.jobs where task = 'sereno.deliver'").fetchall()
-    assert {key for (key,) in keys} <= {f"pager//{seat}" for seat in range(2 * MOST_TOKENS)}
+    assert {key for (key,) in keys} <= {f"pager//{slot}" for slot in range(2 * MOST_TOKENS)}
     async with app.working():
         await nobody_is_left_to_send(connection)
     assert [row[2] for row in states()] == ["sent"] * 30
@@ -208,7 +208,7 @@ async def test_what_is_no_longer_true_is_not_gathered(
     await people(app, "a")
     await tell(app, published, "T1")
     brief = await published.anotify(Tender("T2"), subject="T2", ttl="1m")
-    await app.notifications.courier.fan_out(brief)
+    await app.notifications.fanout.fan_out(brief)
     advance(connection, 16 * 60)
     await turn(app)
     await turn(app)
@@ -257,7 +257,7 @@ async def test_many_that_are_sent_again_by_hand_wait_in_small_batches(
 ) -> None:
     published = app.event("tender.published", Tender, channels=[in_app])
     event = await published.anotify(Tender("T1"), subject="T1", to=[f"p{number}" for number in range(250)])
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     connection.execute("update sereno.deliveries set state = 'dead'")
     connection.execute("delete from sereno.batches")
     assert len(app.notifications.requeue(numbers(connection))) == 250

@@ -48,30 +48,30 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     ],
 )
 def test_each_outcome_has_one_meaning(outcome: Outcome, attempt: int, policy: Policy, said: dict[str, Any]) -> None:
-    verdict = judge(7, attempt, outcome, policy, CHANCE)
-    assert verdict.id == 7
-    assert {name: getattr(verdict, name) for name in said} == said
+    transition = judge(7, attempt, outcome, policy, CHANCE)
+    assert transition.id == 7
+    assert {name: getattr(transition, name) for name in said} == said
 
 
 @given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))
 def test_every_verdict_is_a_legal_step_from_sending(outcome: Outcome, attempt: int, policy: Policy) -> None:
-    verdict = judge(1, attempt, outcome, policy, CHANCE)
-    assert verdict.state in TRANSITIONS["sending"]
-    if verdict.state in ENDED:
-        assert verdict.due_in is None
+    transition = judge(1, attempt, outcome, policy, CHANCE)
+    assert transition.state in TRANSITIONS["sending"]
+    if transition.state in ENDED:
+        assert transition.due_in is None
 
 
 @given(st.integers(1, 2), st.none() | st.floats(0, 1e6))
 def test_nobody_comes_back_earlier_than_the_provider_or_the_policy_said(attempt: int, after: float | None) -> None:
-    verdict = judge(1, attempt, Retryable("busy", after=after), POLICY, CHANCE)
-    assert verdict.due_in is not None
-    assert verdict.due_in >= max(POLICY.delays[attempt - 1], min(after or 0.0, LONGEST_AFTER))
+    transition = judge(1, attempt, Retryable("busy", after=after), POLICY, CHANCE)
+    assert transition.due_in is not None
+    assert transition.due_in >= max(POLICY.delays[attempt - 1], min(after or 0.0, LONGEST_AFTER))
 
 
 def test_whatever_a_provider_says_can_be_written() -> None:
-    verdict = judge(1, 1, Failed("a\x00b", "\ud800" + "x" * 10_000), POLICY, CHANCE)
-    assert verdict.code == "ab"
-    assert verdict.message == "?" + "x" * 499
+    transition = judge(1, 1, Failed("a\x00b", "\ud800" + "x" * 10_000), POLICY, CHANCE)
+    assert transition.code == "ab"
+    assert transition.message == "?" + "x" * 499
 
 
 def test_what_has_ended_goes_back_to_work_by_hand_alone() -> None:

@@ -59,12 +59,12 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 def test_no_more_than_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "TURN_SECONDS", 0.0)
     for _ in range(render_process.MOST_AT_ONCE):
-        assert render_process._turns.acquire(blocking=False)
+        assert render_process._send_jobs.acquire(blocking=False)
     try:
         with pytest.raises(TemplateFailed, match="too many previews at once"):
             render_apart(rows(body="x"), "e", "email", {}, ADA)
     finally:
-        render_process._turns.release(render_process.MOST_AT_ONCE)
+        render_process._send_jobs.release(render_process.MOST_AT_ONCE)
     made = render_apart(rows(body="x"), "e", "email", {}, ADA)
     assert made is not None
     assert made.body == "x"

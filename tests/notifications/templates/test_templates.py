@@ -349,25 +349,25 @@ async def test_a_function_for_the_channel_then_templates_then_a_function_for_all
 
 
 async def test_rows_are_read_once_a_minute_and_only_when_they_changed(app: Sereno) -> None:
-    wording = app.notifications.wording
+    renderer = app.notifications.renderer
     where = place("a", "pager", "title")
-    await wording.refresh()
+    await renderer.refresh()
     await app.database.arun(change(where, "first"))
-    await wording.refresh()
-    assert not wording.templates.has("a")
+    await renderer.refresh()
+    assert not renderer.templates.has("a")
     for text in ("first", "second"):
         await app.database.arun(change(where, text))
-        wording.forget()
-        await wording.refresh()
-        assert wording.templates.find("a", "pager", None, None)["title"].text == text
-    known = wording.templates.find("a", "pager", None, None)
-    wording.forget()
-    await wording.refresh()
-    assert wording.templates.find("a", "pager", None, None) is known
+        renderer.forget()
+        await renderer.refresh()
+        assert renderer.templates.find("a", "pager", None, None)["title"].text == text
+    known = renderer.templates.find("a", "pager", None, None)
+    renderer.forget()
+    await renderer.refresh()
+    assert renderer.templates.find("a", "pager", None, None) is known
     assert await app.database.arun(delete(where))
-    wording.forget()
-    await wording.refresh()
-    assert not wording.templates.has("a")
+    renderer.forget()
+    await renderer.refresh()
+    assert not renderer.templates.has("a")
 
 
 async def test_a_template_that_breaks_harms_its_own_delivery_alone(app: Sereno, connection: psycopg.Connection) -> None:

@@ -140,7 +140,7 @@ async def test_no_secret_is_kept_for_whoever_asks_again(
     """Who reveals with the same key is written down each time."""
     published = app.event("tender.published", Tender, channels=[Pager()])
     await app.recipients.aupsert("ana", {"pager": ADDRESS})
-    await app.notifications.courier.fan_out(await published.anotify(Tender("T1"), to="ana"))
+    await app.notifications.fanout.fan_out(await published.anotify(Tender("T1"), to="ana"))
     job, delivery = (await work.aenqueue(7, "hunter2")).id, one(connection, "select id from sereno.deliveries")
     client = ask("admin")
     for path, action, secret in (
@@ -202,7 +202,7 @@ def test_what_is_masked_is_not_found_by_guessing(ask: Ask, work: Any) -> None:
 def test_the_audit_says_whose_people_did_it(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
     """A tenant's people choose names for themselves: not those of the house."""
     job = work.using(tenant="a").enqueue(1).id
-    theirs, house = ask("admin", tenant="a"), ask("admin")
+    theirs, context = ask("admin", tenant="a"), ask("admin")
     many = {"ids": [job], "in_background": True}
     did: dict[str, Callable[[httpx.Client], httpx.Response]] = {
         "job.enqueue": lambda client: client.post("/jobs", json={"task": "work", "arguments": {"account": 1}}),
@@ -213,7 +213,7 @@ def test_the_audit_says_whose_people_did_it(ask: Ask, work: Any, connection: psy
         "operation.begin": lambda client: client.post("/jobs/cancel", json=many),
     }
     for action, act in did.items():
-        for client, name in ((house, "admin None 1"), (theirs, "admin a 0 of a")):
+        for client, name in ((context, "admin None 1"), (theirs, "admin a 0 of a")):
             answer = act(client)
             assert answer.is_success, (action, answer.text)
             newest = "select actor from sereno.audit where action = %s order by id desc limit 1"

@@ -43,14 +43,14 @@ def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connec
     assert claimer.take() == theirs
     (ours,) = put(connection, keys(("shared", "")), tenant="beta")
     claimer.take()
-    house, guest = ask("viewer"), ask("viewer", tenant="beta")
+    context, guest = ask("viewer"), ask("viewer", tenant="beta")
     named = f"jobs {theirs[0]} and {theirs[1]} (task secret.task"
-    assert named in _why(house, ours)
+    assert named in _why(context, ours)
     told = _why(guest, ours)
     assert "The limit shared lets 2 at once through, and 2 others are running." in told
     pages = [
         httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
-        for who in (house, guest)
+        for who in (context, guest)
     ]
     # What the house has just been told is not told to the guest from memory.
     assert named in pages[0]
@@ -133,13 +133,13 @@ def test_a_tenant_lifts_what_its_own_people_have_stopped(ask: Ask, connection: C
 
 
 def test_what_the_house_stops_too_is_the_houses_to_lift(ask: Ask, connection: Connection) -> None:
-    guest, house = ask("operator", tenant="beta"), ask("operator")
+    guest, context = ask("operator", tenant="beta"), ask("operator")
     assert guest.post("/tenants/beta/pause").json()["changed"] is True
-    assert house.post("/tenants/beta/pause").json()["changed"] is True
+    assert context.post("/tenants/beta/pause").json()["changed"] is True
     assert guest.post("/tenants/beta/pause").json()["changed"] is False
     assert guest.post("/tenants/beta/resume").status_code == 403
-    assert house.post("/tenants/beta/pause").json()["changed"] is False
-    assert house.post("/tenants/beta/resume").json()["changed"] is True
+    assert context.post("/tenants/beta/pause").json()["changed"] is False
+    assert context.post("/tenants/beta/resume").json()["changed"] is True
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 

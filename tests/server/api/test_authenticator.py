@@ -15,7 +15,7 @@ from sereno import Sereno
 from sereno.access.identity import Principal, make_cookie, read_cookie
 from sereno.access.operations import CreatedToken, create, revoke
 from sereno.errors import ConfigurationError
-from sereno.server.shared import authenticator as guard
+from sereno.server.shared import authenticator
 from sereno.server.shared.authenticator import COOKIE, FRESH_SECONDS, Authenticator
 from sereno.server.shared.proxies import FORWARDING_HEADERS
 from tests.facts import advance, until
@@ -60,7 +60,7 @@ def test_a_revoked_token_opens_nothing_within_seconds(
     """It is remembered for so long, and not longer."""
     began = time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: began, time=time.time)
-    monkeypatch.setattr(guard, "time", clock)
+    monkeypatch.setattr(authenticator, "time", clock)
     served, made = serve(), _token(app)
     bearer = f"Bearer {made.secret}"
     assert _me(served, Authorization=bearer).json()["name"] == "ada"
@@ -87,7 +87,7 @@ def test_an_expired_token_opens_nothing(app: Sereno, serve: Serve, connection: p
 def test_a_cookie_stands_for_the_token_that_was_shown(
     app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     app.override(secret=SECRET)
     made = _token(app, "operator", "r42")
     cookie = Authenticator(app.database).cookie(Principal("ada", "operator", "r42", made.token.id))
@@ -278,10 +278,10 @@ def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Se
 
 
 async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
-    guard = Authenticator(app.database, is_open=True)
+    authenticator = Authenticator(app.database, is_open=True)
     for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
-        assert (await guard.who(HTTPConnection(scope)) is not None) is is_let_in
+        assert (await authenticator.who(HTTPConnection(scope)) is not None) is is_let_in
 
 
 def test_an_answer_is_given_again_to_the_same_alone(app: Sereno, serve: Serve) -> None:

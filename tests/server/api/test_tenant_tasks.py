@@ -73,9 +73,9 @@ def test_a_tenant_sends_back_only_jobs_of_tasks_that_are_open(tasks: Sereno, ask
 @pytest.mark.parametrize("task", [PROCEDURE, "purge"])
 def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask: Ask, task: str) -> None:
     """Of a schedule that the house made for the tenant: now, in the past, and again after a pause."""
-    house, tenant = ask("admin"), ask("admin", tenant="acme")
+    context, tenant = ask("admin"), ask("admin", tenant="acme")
     for key, what in (("closed", task), ("open", "work")):
-        made = house.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
+        made = context.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
         assert made.status_code == 200, made.text
     assert tenant.post("/schedules/closed/run").status_code == 403
     assert tenant.post("/schedules/closed/backfill", json=PAST).status_code == 403
@@ -86,13 +86,13 @@ def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask
     background = {"keys": ["closed"], "in_background": True}
     assert tenant.post("/schedules/resume", json=background).status_code == 403
     assert tenant.post("/schedules/resume", json={"all": True}).json()["total"] == 1
-    assert house.post("/schedules/resume", json={"keys": ["closed"]}).json()["total"] == 1
-    assert house.post("/schedules/closed/run").status_code == 201
+    assert context.post("/schedules/resume", json={"keys": ["closed"]}).json()["total"] == 1
+    assert context.post("/schedules/closed/run").status_code == 201
 
 
 def test_a_server_without_the_code_believes_the_workers(database_url: str, ask: Ask) -> None:
     """What workers declared is in the database; what nobody declared is closed, and closed wins over open."""
-    house = ask("admin")
+    context = ask("admin")
     tenant = ask("admin", tenant="acme")
     unknown = ("remote", "guarded", PROCEDURE)
     assert [_put(tenant, task) for task in unknown] == [403, 403, 403]
@@ -104,7 +104,7 @@ def test_a_server_without_the_code_believes_the_workers(database_url: str, ask: 
         with_code.declare()
         with_code.close()
     assert [_put(tenant, task) for task in unknown] == [200, 403, 403]
-    assert _put(house, "guarded") == 200
+    assert _put(context, "guarded") == 200
 
 
 def test_a_procedure_can_be_opened(app: Sereno, ask: Ask) -> None:

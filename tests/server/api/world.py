@@ -22,7 +22,7 @@ from sereno.jobs import operations as jobs
 from sereno.jobs.fingerprint import Failure
 from sereno.jobs.job_filter import JobFilter
 from sereno.monitoring.alerts import operations as alerts
-from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.notifications.deliveries.delivery import Failed
@@ -145,8 +145,8 @@ def fill(app: Sereno, *households: Things) -> None:
         things.token = made.token.id
         recipient, addresses = things.named("recipient"), {"pager": things.named("address")}
         app.recipients.upsert(recipient, addresses, tenant=things.tenant, data={"name": things.named("data")})
-        condition = {"code": things.named("code")}
-        app.recipients.prefer(recipient, event=EVENT, condition=condition, tenant=things.tenant)
+        wanted = {"code": things.named("code")}
+        app.recipients.prefer(recipient, event=EVENT, condition=wanted, tenant=things.tenant)
         tender = Tender(things.named("code"))
         named: dict[str, Any] = {"subject": things.named("subject"), "key": things.named("event")}
         named["trace"] = things.named("trace")
@@ -191,7 +191,7 @@ def _alarm(things: Things) -> Statements[int]:
     target = AlertTarget(channel="pager", address=things.named("address"))
     rule = AlertRule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
     yield from alerts.set_rule(rule, actor=things.named("actor"))
-    found = concern("job.dead", things.named("task"), "bad", "look", count=1, task=things.named("task"))
+    found = condition("job.dead", things.named("task"), "bad", "look", count=1, task=things.named("task"))
     yield from follow(rule.name, ConditionSnapshot([found], set()))
     (row,) = yield from alerts.list_alerts(1, rule=rule.name)
     return row.id
@@ -200,7 +200,7 @@ def _alarm(things: Things) -> Statements[int]:
 async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
     """Nobody's worker runs here: the deliveries are made and tried by hand."""
     for things in households:
-        await app.notifications.courier.fan_out(things.event)
+        await app.notifications.fanout.fan_out(things.event)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
     await app.database.aclose()
 

@@ -36,7 +36,7 @@ Serve = Callable[..., Served]
 
 
 @pytest.fixture
-async def house(app: Sereno) -> AsyncIterator[ServerContext]:
+async def context(app: Sereno) -> AsyncIterator[ServerContext]:
     yield ServerContext(app.database, Authenticator(app.database), app.new_job)
     await app.database.aclose()
 
@@ -114,36 +114,36 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
         assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
 
 
-async def test_so_many_wait_and_no_more(house: ServerContext, database_url: str) -> None:
-    async def look(who: str) -> Any:
+async def test_so_many_wait_and_no_more(context: ServerContext, database_url: str) -> None:
+    async def read_one(who: str) -> Any:
         ASKING.set(who)
-        return await house.read(pauses(), seconds=60.0)
+        return await context.read(pauses(), seconds=60.0)
 
     with locked(database_url, "pauses"):
-        waiting = [asyncio.create_task(look("eve")) for _ in range(MOST_WAITING)]
+        waiting = [asyncio.create_task(read_one("eve")) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(HTTPError, match="eve looks at too much at once") as refused:
-            await asyncio.create_task(look("eve"))
+            await asyncio.create_task(read_one("eve"))
         assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
-        other = asyncio.create_task(look("ann"))
+        other = asyncio.create_task(read_one("ann"))
         waiting[-1].cancel()
         await asyncio.wait(waiting[-1:])
-        waiting[-1] = asyncio.create_task(look("eve"))
+        waiting[-1] = asyncio.create_task(read_one("eve"))
     assert await asyncio.gather(*waiting, other) == [[]] * (MOST_WAITING + 1)
-    assert house._shares == {}, "nobody is remembered who does not look"
+    assert context._shares == {}, "nobody is remembered who does not look"
 
 
-async def test_the_usual_pool_has_connections_for_others_too(house: ServerContext, database_url: str) -> None:
-    async def look(who: str, operation: Operation[Any]) -> Any:
+async def test_the_usual_pool_has_connections_for_others_too(context: ServerContext, database_url: str) -> None:
+    async def read_one(who: str, operation: Operation[Any]) -> Any:
         ASKING.set(who)
-        return await house.read(operation, seconds=60.0)
+        return await context.read(operation, seconds=60.0)
 
     with locked(database_url, "pauses"):
-        slow = [asyncio.create_task(look("eve", pauses())) for _ in range(2 * MOST_OF_ONE)]
+        slow = [asyncio.create_task(read_one("eve", pauses())) for _ in range(2 * MOST_OF_ONE)]
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(PATIENCE):
-                assert await asyncio.create_task(look("ann", schema_version()))
+                assert await asyncio.create_task(read_one("ann", schema_version()))
         finally:
             for each in slow:
                 each.cancel()
@@ -151,27 +151,29 @@ async def test_the_usual_pool_has_connections_for_others_too(house: ServerContex
 
 
 async def test_all_statements_of_a_look_together_have_an_end(
-    app: Sereno, house: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    app: Sereno, context: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each by itself may take much longer than all of them."""
-    asked = 0
+    form = 0
     size = app.settings.pool_size
 
     def long() -> Operation[None]:
-        nonlocal asked
+        nonlocal form
         while True:
-            asked += 1
+            form += 1
             yield Statement("select pg_sleep(0.01)")
 
     with monkeypatch.context() as patched:
         patched.setattr("sereno.server.shared.context.WHOLE_LOOK", 0.1)
         async with asyncio.timeout(PATIENCE):
-            cut = await asyncio.gather(*(house.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True)
+            cut = await asyncio.gather(
+                *(context.read(long(), seconds=20.0) for _ in range(size)), return_exceptions=True
+            )
     assert [type(each) for each in cut] == [TimeoutError] * size
-    assert asked > size, "no statement by itself took too long"
+    assert form > size, "no statement by itself took too long"
     await auntil(lambda: one(connection, SLEEPING) == 0)
     # Their connections are as good as before: no transaction is left open, and no answer of theirs comes late.
-    found = await asyncio.gather(*(house.read(pauses()) for _ in range(2 * size)))
+    found = await asyncio.gather(*(context.read(pauses()) for _ in range(2 * size)))
     assert found == [[]] * len(found)
     one_of_ours = "datname = current_database() and pid <> pg_backend_pid()"
     open_still = f"select count(*) from pg_stat_activity where {one_of_ours} and state like 'idle in%%'"
@@ -181,35 +183,35 @@ async def test_all_statements_of_a_look_together_have_an_end(
 # What is remembered
 
 
-async def test_what_is_large_is_not_remembered(house: ServerContext, app: Sereno, database_url: str) -> None:
-    seen = Cache(house)
+async def test_what_is_large_is_not_remembered(context: ServerContext, app: Sereno, database_url: str) -> None:
+    seen = Cache(context)
     looks = 0
 
-    def look() -> Operation[Any]:
+    def read_one() -> Operation[Any]:
         nonlocal looks
         looks += 1
         return pauses()
 
-    found = await asyncio.gather(*(seen.see("job", look, keep=False) for _ in range(5)))
+    found = await asyncio.gather(*(seen.get("job", read_one, keep=False) for _ in range(5)))
     assert ([each.value for each in found], looks) == ([[]] * 5, 1)
     assert seen._values == {}
-    await seen.see("job", look, keep=False)
+    await seen.get("job", read_one, keep=False)
     assert looks == 2
     with locked(database_url, "pauses"):
-        assert (await seen.see("job", look, keep=False, seconds=0.1)).is_missing
+        assert (await seen.get("job", read_one, keep=False, seconds=0.1)).is_missing
 
 
-async def test_what_nobody_looks_at_is_forgotten(house: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = Cache(house)
-    await seen.see("old", pauses)
-    await seen.see("used", pauses)
+async def test_what_nobody_looks_at_is_forgotten(context: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Cache(context)
+    await seen.get("old", pauses)
+    await seen.get("used", pauses)
     between = time.monotonic()
-    await seen.see("used", pauses, fresh=0.0)
+    await seen.get("used", pauses, fresh=0.0)
     monkeypatch.setattr(cache, "REMEMBERED_SECONDS", time.monotonic() - between)
-    await seen.see("new", pauses)
+    await seen.get("new", pauses)
     assert "old" not in seen._values
     monkeypatch.setattr(cache, "REMEMBERED_SECONDS", 900.0)
-    await seen.see("newer", pauses)
+    await seen.get("newer", pauses)
     assert "new" in seen._values
 
 

@@ -25,13 +25,13 @@ from tests.server.web.outages import away, locked
 class Counting:
     """The house, and how often it was asked."""
 
-    def __init__(self, house: ServerContext) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
         self.looks = 0
 
     async def read(self, operation: Operation[Any], *, seconds: float = 0.5) -> Any:
         self.looks += 1
-        return await self._house.read(operation, seconds=seconds)
+        return await self._context.read(operation, seconds=seconds)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def reader(app: Sereno) -> AsyncIterator[Counting]:
 
 
 @pytest.fixture
-def glances(reader: Counting) -> Cache:
+def cache(reader: Counting) -> Cache:
     return Cache(reader)
 
 
@@ -53,85 +53,85 @@ def names(found: list[PauseRow] | None) -> list[str]:
     return [each.name for each in found or []]
 
 
-async def test_many_who_look_make_one_look(glances: Cache, reader: Counting) -> None:
-    found = await asyncio.gather(*(glances.see("pauses", pauses) for _ in range(50)))
+async def test_many_who_look_make_one_look(cache: Cache, reader: Counting) -> None:
+    found = await asyncio.gather(*(cache.get("pauses", pauses) for _ in range(50)))
     assert reader.looks == 1
     assert {each.age for each in found} == {0.0}
-    await glances.see("pauses", pauses, fresh=60.0)
+    await cache.get("pauses", pauses, fresh=60.0)
     assert reader.looks == 1, "it is still fresh"
-    assert signature(glances.see).parameters["fresh"].default == 1.0, "for a second, if nobody says otherwise"
-    await glances.see("others", pauses)
-    await glances.see("pauses", pauses, fresh=0.0)
+    assert signature(cache.get).parameters["fresh"].default == 1.0, "for a second, if nobody says otherwise"
+    await cache.get("others", pauses)
+    await cache.get("pauses", pauses, fresh=0.0)
     assert reader.looks == 3
 
 
-async def test_what_is_new_is_seen(glances: Cache, app: Sereno) -> None:
-    assert names((await glances.see("pauses", pauses)).value) == []
+async def test_what_is_new_is_seen(cache: Cache, app: Sereno) -> None:
+    assert names((await cache.get("pauses", pauses)).value) == []
     pause(app, "mail")
-    assert names((await glances.see("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
-    assert names((await glances.see("pauses", pauses, fresh=0.0)).value) == ["mail"]
+    assert names((await cache.get("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
+    assert names((await cache.get("pauses", pauses, fresh=0.0)).value) == ["mail"]
 
 
 async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
-    glances: Cache, app: Sereno, database_url: str
+    cache: Cache, app: Sereno, database_url: str
 ) -> None:
     pause(app, "mail")
-    await glances.see("pauses", pauses)
+    await cache.get("pauses", pauses)
     with locked(database_url, "pauses"):
-        seen = await glances.see("pauses", pauses, fresh=0.0, seconds=0.2)
+        seen = await cache.get("pauses", pauses, fresh=0.0, seconds=0.2)
         assert names(seen.value) == ["mail"]
         assert seen.is_old
         assert seen.age >= 0.2
-        assert await glances.see("never", pauses, seconds=0.2) == MISSING
+        assert await cache.get("never", pauses, seconds=0.2) == MISSING
         assert MISSING.is_missing
-    again = await glances.see("pauses", pauses, fresh=0.0)
+    again = await cache.get("pauses", pauses, fresh=0.0)
     assert not again.is_old
 
 
 async def test_a_database_that_is_away_shows_what_was_seen_before(
-    glances: Cache, app: Sereno, server_url: str, database_url: str
+    cache: Cache, app: Sereno, server_url: str, database_url: str
 ) -> None:
     pause(app, "mail")
-    await glances.see("pauses", pauses)
+    await cache.get("pauses", pauses)
     with away(server_url, database_url):
-        seen = await glances.see("pauses", pauses, fresh=0.0)
+        seen = await cache.get("pauses", pauses, fresh=0.0)
         assert names(seen.value) == ["mail"]
         assert seen.is_old
-    assert not (await glances.see("pauses", pauses, fresh=0.0)).is_old
+    assert not (await cache.get("pauses", pauses, fresh=0.0)).is_old
 
 
-async def test_who_is_impatient_goes_and_the_look_goes_on(glances: Cache, reader: Counting, database_url: str) -> None:
+async def test_who_is_impatient_goes_and_the_look_goes_on(cache: Cache, reader: Counting, database_url: str) -> None:
     with locked(database_url, "pauses"):
-        seen = await glances.see("pauses", pauses, patience=0.01, seconds=20)
+        seen = await cache.get("pauses", pauses, patience=0.01, seconds=20)
         assert seen.is_missing
-        leaving = asyncio.create_task(glances.see("pauses", pauses, seconds=20))
+        leaving = asyncio.create_task(cache.get("pauses", pauses, seconds=20))
         await asyncio.sleep(0)
         leaving.cancel()
-    assert names((await glances.see("pauses", pauses, seconds=20)).value) == []
+    assert names((await cache.get("pauses", pauses, seconds=20)).value) == []
     assert reader.looks == 1, "it was the same look all the time"
 
 
-async def test_an_error_is_an_error_for_all_who_look(glances: Cache) -> None:
+async def test_an_error_is_an_error_for_all_who_look(cache: Cache) -> None:
     def broken() -> Operation[None]:
         yield from pauses()
         raise ValueError("not the database's fault")
 
-    answers = await asyncio.gather(*(glances.see("broken", broken) for _ in range(3)), return_exceptions=True)
+    answers = await asyncio.gather(*(cache.get("broken", broken) for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in answers] == [ValueError] * 3
     with pytest.raises(ValueError, match="fault"):
-        await glances.see("broken", broken)
+        await cache.get("broken", broken)
 
 
-async def test_what_was_seen_is_not_kept_without_end(glances: Cache) -> None:
+async def test_what_was_seen_is_not_kept_without_end(cache: Cache) -> None:
     def nothing() -> Operation[int]:
         yield from pauses()
         return 1
 
     for number in range(MOST_REMEMBERED + 5):
-        await glances.see(number, nothing)
-    assert len(glances._values) == MOST_REMEMBERED
-    assert 0 not in glances._values
-    assert glances._looking == {}
+        await cache.get(number, nothing)
+    assert len(cache._values) == MOST_REMEMBERED
+    assert 0 not in cache._values
+    assert cache._looking == {}
 
 
 def test_a_page_over_a_slow_database_is_a_page(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:

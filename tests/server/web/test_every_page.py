@@ -43,11 +43,11 @@ def at(ask: Ask, served: Served, role: str | None, tenant: str | None = None) ->
 
 def test_who_has_no_name_is_asked_to_sign_in(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     nobody = at(ask, served, None)
-    for door in doors:
-        for address, _ in addresses(door, ann):
+    for router in doors:
+        for address, _ in addresses(router, ann):
             answer = nobody.get(address)
             assert ann.canary not in answer.text
-            if door.is_open:
+            if router.is_open:
                 assert answer.status_code == 200, address
                 continue
             assert answer.status_code == 303, (address, answer.text)
@@ -59,12 +59,12 @@ def test_who_has_no_name_is_asked_to_sign_in(doors: list[Door], ann: Things, ask
 def test_who_may_sees_a_page_and_who_may_not_a_reason(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     for role in ROLES:
         client = at(ask, served, role)
-        for door in doors:
-            for address, _ in addresses(door, ann):
+        for router in doors:
+            for address, _ in addresses(router, ann):
                 answer = client.get(address)
-                if door.is_open:
+                if router.is_open:
                     continue
-                may = ROLES.index(role) >= ROLES.index(door.role)
+                may = ROLES.index(role) >= ROLES.index(router.role)
                 words = "say in tests/server/web/world.py how it is asked" if may else ""
                 assert answer.status_code == (200 if may else 403), (role, address, words, answer.text[:3000])
                 assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -76,12 +76,12 @@ def test_no_tenant_sees_anything_of_another(
 ) -> None:
     for role in ROLES:
         client = at(ask, served, role, tenant=bob.tenant)
-        for door in doors:
-            for address, query in addresses(door, ann):
+        for router in doors:
+            for address, query in addresses(router, ann):
                 answer = client.get(address)
                 assert answer.status_code < 500, (address, answer.text)
                 assert not ann.is_in(_without(answer.text + str(dict(answer.headers)), query)), (address, answer.text)
-                if not door.is_of_tenants and not door.is_open:
+                if not router.is_of_tenants and not router.is_open:
                     assert answer.status_code == 403, address
 
 
@@ -90,8 +90,8 @@ def test_what_is_anothers_looks_like_what_is_not_there(
 ) -> None:
     nothing = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
     client = at(ask, served, "admin", tenant=bob.tenant)
-    for door in doors:
-        theirs, missing = (list(addresses(door, things)) for things in (ann, nothing))
+    for router in doors:
+        theirs, missing = (list(addresses(router, things)) for things in (ann, nothing))
         for (one, _), (other, _) in zip(theirs, missing, strict=True):
             assert client.get(one).status_code == client.get(other).status_code, one
 
@@ -99,12 +99,12 @@ def test_what_is_anothers_looks_like_what_is_not_there(
 def test_a_tenant_sees_what_is_theirs(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     client = at(ask, served, "viewer", tenant=ann.tenant)
     seen = set()
-    for door in doors:
-        if door.is_of_tenants:
-            for address, query in addresses(door, ann):
+    for router in doors:
+        if router.is_of_tenants:
+            for address, query in addresses(router, ann):
                 answer = client.get(address)
                 assert answer.status_code in (200, 303), (address, answer.text)
-                seen |= {door.path} if ann.canary in _without(answer.text, query) else set()
+                seen |= {router.path} if ann.canary in _without(answer.text, query) else set()
     assert SHOWN_TO_TENANTS - seen == set()
 
 
@@ -113,10 +113,10 @@ def test_what_is_asked_wrongly_is_told_and_no_error_of_ours(
 ) -> None:
     client = at(ask, served, "admin")
     names = ("after", "before", "event", "from", "id", "job", "key", "name", "q", "range", "span", "state", "tenant")
-    for door in doors:
+    for router in doors:
         for value in ("", "0", "-1", "9" * 40, "1e9", "\x00", "'", '"', "%", "state:", "é" * 500):
-            answer = client.get(door.path, params=dict.fromkeys(names, value))
-            assert answer.status_code < 500, (door.path, value[:20], answer.text[:3000])
+            answer = client.get(router.path, params=dict.fromkeys(names, value))
+            assert answer.status_code < 500, (router.path, value[:20], answer.text[:3000])
 
 
 def _without(text: str, query: dict[str, Any]) -> str:

@@ -94,8 +94,8 @@ def test_no_page_does_what_a_name_says(
     app: Sereno, hostile: list[Hostile], browse: Visits, site: Served, number: int
 ) -> None:
     page = browse("")
-    for door in pages(app):
-        for address, _ in addresses(door, hostile[number]):
+    for router in pages(app):
+        for address, _ in addresses(router, hostile[number]):
             _visit(page, f"{site.url}{address}")
 
 
@@ -104,10 +104,10 @@ def test_what_is_asked_is_shown_as_text(app: Sereno, hostile: list[Hostile], bro
     page = browse("")
     browse.forgive("status of (400|404|422)")
     names = ("after", "before", "id", "job", "key", "name", "next", "q", "range", "state", "tenant")
-    for door in pages(app):
+    for router in pages(app):
         for payload in ("".join(PAYLOADS[:3]), "".join(PAYLOADS[3:8])):
             _visit(
-                page, f"{site.url}{door.path}?{urlencode(dict.fromkeys(names, payload))}", known=(200, 400, 404, 422)
+                page, f"{site.url}{router.path}?{urlencode(dict.fromkeys(names, payload))}", known=(200, 400, 404, 422)
             )
 
 
@@ -123,9 +123,9 @@ def test_every_page_about_every_name_is_a_page(app: Sereno, hostile: list[Hostil
     """All of them, without a browser."""
     client = ask("admin")
     client.base_url = httpx.URL(served.url)
-    for door in pages(app):
+    for router in pages(app):
         for things in hostile:
-            for address, _ in addresses(door, things):
+            for address, _ in addresses(router, things):
                 answer = client.get(address)
                 assert answer.status_code in (200, 303), (address, answer.status_code, answer.text)
                 for raw in ("<script>alert", "<img src=x", "<svg/onload", "<a href=javascript", "<style>*", "1787569"):

@@ -76,11 +76,11 @@ def test_whoever_wants_quiet_has_quiet(browse: Visits, work: Any) -> None:
     expect(newest(witness)).to_have_text(str(first.id))
     expect(page.locator("#now-newest")).to_contain_text("No job yet")
     # By now nothing is on its way any more.
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    form: list[str] = []
+    page.on("request", lambda request: form.append(request.url))
     job = work.enqueue()
     expect(newest(witness)).to_have_text(str(job.id))
-    assert asked == []
+    assert form == []
     page.keyboard.press("l")
     expect(newest(page)).to_have_text(str(job.id))
 
@@ -196,14 +196,14 @@ async def test_however_many_listen_there_is_one_look_a_second(
     app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    house = served.config.app._house  # type: ignore[union-attr]  # ours
-    read = house.read
+    context = served.config.app._context  # type: ignore[union-attr]  # ours
+    read = context.read
 
     async def counting(operation: Any, **options: Any) -> Any:
         looks.append(time.monotonic())
         return await read(operation, **options)
 
-    monkeypatch.setattr(house, "read", counting)
+    monkeypatch.setattr(context, "read", counting)
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
 
     async def listen(client: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:

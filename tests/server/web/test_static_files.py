@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sereno.server.web.static_files import all_files, house_hash
+from sereno.server.web.static_files import all_files, assets_hash
 from tests.server.api.conftest import Served
 
 TRAVERSALS = [
@@ -36,7 +36,7 @@ def client(served: Served) -> Iterator[httpx.Client]:
 
 def test_files_are_kept_for_a_year_and_packed(client: httpx.Client) -> None:
     for name, file in all_files().items():
-        path = f"/static/{house_hash()}/{name}"
+        path = f"/static/{assets_hash()}/{name}"
         answer = client.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-encoding"] == "gzip"
@@ -51,7 +51,7 @@ def test_files_are_kept_for_a_year_and_packed(client: httpx.Client) -> None:
 
 def test_the_path_changes_when_a_file_does(client: httpx.Client) -> None:
     page = client.get("/sign-in").text
-    assert f'href="./static/{house_hash()}/sereno.css"' in page
+    assert f'href="./static/{assets_hash()}/sereno.css"' in page
     # Whoever still has the page of another version gets what there is.
     assert client.get("/static/000000000000/sereno.css").status_code == 200
 
@@ -59,7 +59,7 @@ def test_the_path_changes_when_a_file_does(client: httpx.Client) -> None:
 def test_nothing_else_can_be_reached(client: httpx.Client, served: Served) -> None:
     for name in TRAVERSALS:
         # As it stands: a client of the better sort would tidy it up.
-        url = httpx.URL(served.url).copy_with(raw_path=f"/static/{house_hash()}/{name}".encode())
+        url = httpx.URL(served.url).copy_with(raw_path=f"/static/{assets_hash()}/{name}".encode())
         answer = client.get(url)
         assert answer.status_code in (404, 405), (name, answer.status_code)
         assert "import" not in answer.text

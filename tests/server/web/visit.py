@@ -105,7 +105,7 @@ class Visits:
     def _watch(self, page: Page, url: str) -> None:
         wrong = self.troubles.append
 
-        def asked(request: Request) -> None:
+        def form(request: Request) -> None:
             if not request.url.startswith((f"{url}/", "data:", "blob:")):
                 wrong(f"left for elsewhere: {request.url}")
 
@@ -121,7 +121,7 @@ class Visits:
             wrong(f"dialog: {dialog.message}")
             dialog.dismiss()
 
-        page.on("request", asked)
+        page.on("request", form)
         page.on("requestfailed", failed)
         page.on("console", said)
         page.on("pageerror", lambda error: wrong(f"script: {error}"))

@@ -47,18 +47,18 @@ class Known(PageRoutes):
 
 def pages(app: Sereno) -> list[Door]:
     """Those that can be looked at, from the same table that the server is made from."""
-    known = Known(asgi(app)._house)
+    known = Known(asgi(app)._context)
     known.doors = []
     for room in ROOMS:
-        room.rooms(known)
-    return [door for door in known.doors if door.method == "GET"]
+        room.routes(known)
+    return [router for router in known.doors if router.method == "GET"]
 
 
-def addresses(door: Door, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
+def addresses(router: Door, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
     """The page as it is and with the tenant named, and about each thing of theirs that it can show."""
-    ways = _ways(things).get(door.path, ({}, {"tenant": things.tenant}))
+    ways = _ways(things).get(router.path, ({}, {"tenant": things.tenant}))
     for query in ways:
-        yield f"{door.path}?{urlencode(query)}" if query else door.path, query
+        yield f"{router.path}?{urlencode(query)}" if query else router.path, query
 
 
 def _ways(things: Things) -> dict[str, tuple[dict[str, Any], ...]]:

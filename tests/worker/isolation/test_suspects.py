@@ -65,8 +65,8 @@ async def test_ordinary_jobs_go_on_beside_suspects_that_wait(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     """More suspects than slots, the first of which does not end, and others behind them in the same queue."""
-    gate = tmp_path / "gate"
-    suspects = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate)) for _ in range(6)])
+    limiter = tmp_path / "limiter"
+    suspects = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter)) for _ in range(6)])
     connection.execute("update sereno.jobs set crashes = 1")
     others = await few.aenqueue_many([isolated_tasks.innocent.job(n) for n in range(30)])
     async with few.working({"default": 2}):
@@ -74,7 +74,7 @@ async def test_ordinary_jobs_go_on_beside_suspects_that_wait(
         running = "select count(*) from sereno.jobs where crashes = 1 and state in ('running', 'ready')"
         assert one(connection, running) == len(suspects)
         assert one(connection, "select count(*) from jsonb_object_keys((select suspects from sereno.sessions))") == 1
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in suspects))
     assert one(connection, "select max(attempt) from sereno.history") == 1
     await few.aclose()
@@ -85,13 +85,13 @@ async def test_what_waits_too_long_for_a_process_goes_to_another_worker(
 ) -> None:
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
     monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 0.1)
-    gate = tmp_path / "gate"
-    await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate)) for _ in range(2)])
+    limiter = tmp_path / "limiter"
+    await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter)) for _ in range(2)])
     connection.execute("update sereno.jobs set crashes = 1")
     async with few.working({"default": 4}):
         await auntil(lambda: (one(connection, "select sum(releases) from sereno.jobs") or 0) > 0)
         assert one(connection, "select count(*) from sereno.jobs where state = 'running' and releases = 0") == 1
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 2)
     assert one(connection, "select max(crashes) + max(failures) from sereno.history") == 1
     await few.aclose()
@@ -100,15 +100,15 @@ async def test_what_waits_too_long_for_a_process_goes_to_another_worker(
 async def test_a_worker_claims_no_isolated_jobs_that_it_cannot_start(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"
-    (first,) = await few.aenqueue_many([isolated_tasks.waits_alone.job(str(gate))])
+    limiter = tmp_path / "limiter"
+    (first,) = await few.aenqueue_many([isolated_tasks.waits_alone.job(str(limiter))])
     async with few.working({"default": 5}):
         await auntil(lambda: state(connection, first.id) == "running")
-        more = await few.aenqueue_many([isolated_tasks.waits_alone.job(str(gate)) for _ in range(3)])
+        more = await few.aenqueue_many([isolated_tasks.waits_alone.job(str(limiter)) for _ in range(3)])
         (other,) = await few.aenqueue_many([isolated_tasks.innocent.job(1)])
         await auntil(lambda: state(connection, other.id) == "succeeded")
         assert {state(connection, job.id) for job in more} == {"ready"}, "for another worker to take"
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in [first, *more]))
     await few.aclose()
 
@@ -118,23 +118,23 @@ async def test_a_queue_of_isolated_tasks_alone_is_asked_for_as_many_as_can_start
 ) -> None:
     app = Sereno(database_url, isolated_processes=2)
     isolated_tasks.adopt(app)
-    gate = tmp_path / "gate"
-    jobs = await app.aenqueue_many([isolated_tasks.waits_apart.job(str(gate)) for _ in range(5)])
+    limiter = tmp_path / "limiter"
+    jobs = await app.aenqueue_many([isolated_tasks.waits_apart.job(str(limiter)) for _ in range(5)])
     async with app.working({"apart": 10}):
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'running'") == 2)
         assert one(connection, "select sum(attempt) from sereno.jobs") == 2
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in jobs))
     assert one(connection, "select max(attempt) from sereno.history") == 1
     await app.aclose()
 
 
 async def test_a_session_says_which_of_its_jobs_have_not_begun(app: Sereno, connection: psycopg.Connection) -> None:
-    gate = asyncio.Event()
+    limiter = asyncio.Event()
 
     @app.task
     async def slow() -> None:
-        await gate.wait()
+        await limiter.wait()
 
     @app.task(batch=10)
     async def many(numbers: list[int]) -> None: ...
@@ -144,7 +144,7 @@ async def test_a_session_says_which_of_its_jobs_have_not_begun(app: Sereno, conn
         await auntil(lambda: one(connection, "select cardinality(waiting) from sereno.sessions") == 3)
         assert sorted(one(connection, "select waiting from sereno.sessions")) == [job.id for job in rest]
         assert state(connection, first.id) == "running"
-        gate.set()
+        limiter.set()
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 4)
 
 
@@ -170,14 +170,14 @@ async def test_a_suspect_that_waits_long_is_not_claimed_again_before_its_time(
     """Otherwise the same worker would claim it and give it back without end."""
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
     monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 3600.0)
-    gate = tmp_path / "gate"
-    await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate)) for _ in range(2)])
+    limiter = tmp_path / "limiter"
+    await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter)) for _ in range(2)])
     connection.execute("update sereno.jobs set crashes = 1")
     async with few.working({"default": 4}):
         await auntil(lambda: one(connection, "select state from sereno.jobs where releases = 1") == "scheduled")
         wait = one(connection, "select extract(epoch from run_at - sereno.now()) from sereno.jobs where releases = 1")
         assert wait > 3000
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 1)
         advance(connection, 7300)
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 2)
@@ -198,8 +198,8 @@ async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     """It would keep a slot of its key from jobs that could run."""
-    gate = tmp_path / "gate"
-    (first,) = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(gate))])
+    limiter = tmp_path / "limiter"
+    (first,) = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter))])
     connection.execute("update sereno.jobs set crashes = 1")
     limited = isolated_tasks.innocent.using(concurrency=Limit(2, name="pair"))
     async with few.working({"default": 8}):
@@ -210,7 +210,7 @@ async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
         others = await few.aenqueue_many([limited.job(n) for n in range(6)])
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in others))
         assert {state(connection, job.id) for job in suspects} == {"ready"}
-        gate.touch()
+        limiter.touch()
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in [first, *suspects]))
     assert one(connection, "select max(attempt) from sereno.history") == 1
     await few.aclose()

@@ -1,4 +1,4 @@
-"""What tests of limits look at: who is inside a handler, and who waits at a gate."""
+"""What tests of limits look at: who is inside a handler, and who waits at a limiter."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def finished(connection: psycopg.Connection, task: str | None = None) -> int:
 def closed(connection: psycopg.Connection, limit: str) -> list[str]:
     """The keys for which a limit is closed for a long time yet."""
     rows = connection.execute(
-        "select key from sereno.gates where limit_name = %s and closed_until > sereno.now() + interval '30 minutes' "
+        "select key from sereno.limiters where limit_name = %s and closed_until > sereno.now() + interval '30 minutes' "
         "order by key",
         [limit],
     )

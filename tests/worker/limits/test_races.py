@@ -19,7 +19,7 @@ def test_a_job_that_ended_here_and_runs_again_elsewhere_holds_its_slot(database_
         (job,) = put(first_line, keys(("one", "")))
         first.wake()
         claimed = first.claim().jobs
-        # It is to be tried again at once. The first worker knows that it left the gate, and has no room just now.
+        # It is to be tried again at once. The first worker knows that it left the limiter, and has no room just now.
         first.finish(claimed, Retry(after=0))
         first_line.execute("update sereno.jobs set state = 'ready', ready_seq = nextval('sereno.ready_seq')")
         assert second.take() == [job]
@@ -37,10 +37,10 @@ def test_a_claim_that_began_earlier_does_not_refill_a_bucket_twice(database_url:
             # The moment of this claim is now, and it comes to its locks only after the other one.
             early_line.execute("select sereno.now()")
             assert len(late.claim(room=9).jobs) == 9
-            counted_up_to = one(late_line, "select used_at from sereno.gates")
+            counted_up_to = one(late_line, "select used_at from sereno.limiters")
             assert len(early.claim(room=1).jobs) == 1
         # Tokens up to there were given out already: whoever counts from an earlier moment gives them out again.
-        assert one(late_line, "select used_at from sereno.gates") >= counted_up_to
+        assert one(late_line, "select used_at from sereno.limiters") >= counted_up_to
 
 
 async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, connection: psycopg.Connection) -> None:
@@ -51,8 +51,8 @@ async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, co
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
         connection.execute("select sereno.enqueue('work', '{\"account\": \"a\"}')")
         await auntil(lambda: finished(connection) == 1)
-    gates = connection.execute("select limit_name, key from sereno.gates order by 1").fetchall()
-    assert gates == [("all", ""), ("work.concurrency", "a")]
+    limiters = connection.execute("select limit_name, key from sereno.limiters order by 1").fetchall()
+    assert limiters == [("all", ""), ("work.concurrency", "a")]
 
 
 @pytest.mark.parametrize("kind", ["rate", "slots", "order"])

@@ -46,7 +46,7 @@ async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, 
     assert inside.most["all"] == 3
 
 
-async def test_a_worker_that_stops_hands_over_the_gates_that_came_free(
+async def test_a_worker_that_stops_hands_over_the_limiters_that_came_free(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     go_on = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_a_worker_that_stops_hands_over_the_gates_that_came_free(
         async with apps[1].working() as second:
             await auntil(lambda: one(connection, "select idle from sereno.sessions where id = %s", second.session))
             # Nobody comes to look by date: only whoever is told goes on.
-            far_away = "update sereno.gates set look_at = sereno.now() + interval '1 hour'"
+            far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
             await asyncio.to_thread(connection.execute, far_away)
             first.stop()
             await asyncio.sleep(0)

@@ -23,7 +23,7 @@ def queue() -> QueueSlots:
     """Jobs 1 to 5 of lane 7 share two slots; job 9 has one of its own."""
     made = QueueSlots("q", 10)
     jobs = [claimed(number) for number in (1, 2, 3, 4, 5)]
-    made.add_party(7, 2, jobs)
+    made.add_slot_group(7, 2, jobs)
     made.add_limited([*jobs[:2], claimed(9)], ())
     return made
 
@@ -40,10 +40,10 @@ def test_the_next_of_a_party_comes_when_one_has_ended(queue: QueueSlots) -> None
         assert waiting(queue) == following
         queue.limited.clear()
     queue.step_up(claimed(4))
-    assert queue.has_parties
+    assert queue.has_slot_groups
     assert not queue.waits_behind
     queue.step_up(claimed(5))
-    assert not queue.has_parties
+    assert not queue.has_slot_groups
 
 
 def test_who_waits_behind_a_slow_one_is_given_back_once(queue: QueueSlots, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ async def test_quick_jobs_behind_a_slow_one_go_back_within_a_second_or_so(
         await auntil(lambda: _states(connection) == {"running": 8})
         await auntil(lambda: _states(connection) == {"running": 1, "ready": 7})
         assert one(connection, "select sum(releases) from sereno.jobs") == 7
-        assert one(connection, "select sereno.slots_taken(held) from sereno.gates") == 1
+        assert one(connection, "select sereno.slots_taken(held) from sereno.limiters") == 1
         go_on.set()
         await auntil(lambda: finished(connection) == 8)
     assert inside.most["slow"] == 1

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, show_json, show_list
 
 if TYPE_CHECKING:
@@ -34,12 +34,14 @@ def token() -> None:
 @click.option("--tenant", help="Opens this tenant's things alone.")
 @click.option("--expires-in", metavar="DURATION", help='Such as "90d"; without it, never.')
 @output_option
-@desk_options
-def create(desk: "CommandContext", name: str, role: str, tenant: str | None, expires_in: str | None, form: str) -> None:
+@context_options
+def create(
+    context: "CommandContext", name: str, role: str, tenant: str | None, expires_in: str | None, form: str
+) -> None:
     """Make one. It is printed once, and kept nowhere."""
     from sereno.access.operations import create as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    made = desk.run(operation(name, role, tenant=tenant, expires_in=expires_in))
+    made = context.run(operation(name, role, tenant=tenant, expires_in=expires_in))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
         return
@@ -49,19 +51,19 @@ def create(desk: "CommandContext", name: str, role: str, tenant: str | None, exp
 
 @token.command("list", epilog="Example: sereno token list")
 @output_option
-@desk_options
-def list_tokens(desk: "CommandContext", form: str) -> None:
+@context_options
+def list_tokens(context: "CommandContext", form: str) -> None:
     """All of them, the living first."""
     from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, desk.run(operation()), COLUMNS, empty="There is no token: sereno token create")
+    show_list(form, context.run(operation()), COLUMNS, empty="There is no token: sereno token create")
 
 
 @token.command(epilog="Example: sereno token revoke grafana")
 @click.argument("name", metavar="NAME_OR_ID")
-@desk_options
-def revoke(desk: "CommandContext", name: str) -> None:
+@context_options
+def revoke(context: "CommandContext", name: str) -> None:
     """It opens nothing any more, within seconds."""
     from sereno.access.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    click.echo(f"The token {desk.run(operation(name))!r} opens nothing any more.", err=True)
+    click.echo(f"The token {context.run(operation(name))!r} opens nothing any more.", err=True)

@@ -8,7 +8,7 @@ from sereno.cli.archive.context import OFF, archive_of, kind_named, size
 from sereno.cli.archive.read import export, query, verify
 from sereno.cli.archive.restore import restore
 from sereno.cli.notifications.page import NotFound, OrderedGroup, page_options, show_lines
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, human, show_json, show_list, visible
 from sereno.cli.progress import progress
 from sereno.duration import spoken
@@ -79,12 +79,12 @@ def archive() -> None:
 
 @archive.command(epilog="Example: sereno archive status")
 @output_option
-@desk_options
-def status(desk: "CommandContext", form: str) -> None:
+@context_options
+def status(context: "CommandContext", form: str) -> None:
     """How much lies where, what waits, what failed."""
     from sereno.archive.operations import status as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(operation(desk.settings))
+    found = context.run(operation(context.settings))
     match chosen_form(form):
         case "json" | "jsonl":
             show_json(found, indent=2 if form == "json" else 0)
@@ -99,9 +99,9 @@ def status(desk: "CommandContext", form: str) -> None:
 @click.option("--state", type=click.Choice(STATES))
 @page_options
 @output_option
-@desk_options
+@context_options
 def list_batches(
-    desk: "CommandContext",
+    context: "CommandContext",
     kind: str | None,
     state: str | None,
     limit: int,
@@ -114,8 +114,8 @@ def list_batches(
     from sereno.cli.notifications.page import end_of_page  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = None if kind is None else kind_named(kind)
-    found = desk.run(batches(wanted, state, before, limit))  # type: ignore[arg-type]  # click has checked it
-    empty = "There is no batch that matches." if desk.settings.archive_url else f"There is no batch: {OFF}."
+    found = context.run(batches(wanted, state, before, limit))  # type: ignore[arg-type]  # click has checked it
+    empty = "There is no batch that matches." if context.settings.archive_url else f"There is no batch: {OFF}."
     show_list(form, found, BATCHES, empty=empty)
     return end_of_page(form, found, limit, fail_empty)
 
@@ -123,30 +123,30 @@ def list_batches(
 @archive.command(epilog="Example: sereno archive show 12")
 @click.argument("number", type=click.IntRange(1, 2**63 - 1), metavar="BATCH")
 @output_option
-@desk_options
-def show(desk: "CommandContext", number: int, form: str) -> None:
+@context_options
+def show(context: "CommandContext", number: int, form: str) -> None:
     """One batch with its files."""
     from sereno.archive.operations import batch  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(batch(number))
+    found = context.run(batch(number))
     if found is None:
         raise NotFound(f"there is no batch {number}: see sereno archive list")
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
-        _show_batch(found, desk.settings.schema, form)
+        _show_batch(found, context.settings.schema, form)
 
 
 @archive.command(epilog="Example: sereno archive run -a shop.jobs:app")
-@desk_options
-def run(desk: "CommandContext") -> int:
+@context_options
+def run(context: "CommandContext") -> int:
     """Move what is old, export and drop, now and here. Exits with 1 when something could not be done.
 
     Tables of your own are only known to your application: name it with -a.
     """
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
-    with archive_of(desk) as app:
+    with archive_of(context) as app:
         if not app.archive.is_on:
             raise ConfigurationError(OFF)
         moved, exported = asyncio.run(_run(app))
@@ -170,12 +170,12 @@ archive.add_command(export)
 
 
 async def _run(app: "Sereno") -> "tuple[MoveResult, ExportResult]":
-    archivist = app.archive.archivist()
+    archiver = app.archive.archiver()
     try:
         with progress("Move") as said:
-            moved = await archivist.move(said)
+            moved = await archiver.move(said)
         with progress("Export") as said:
-            exported = await archivist.export(said)
+            exported = await archiver.export(said)
     finally:
         await app.database.aclose()
     return moved, exported

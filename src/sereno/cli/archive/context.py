@@ -44,13 +44,13 @@ def kind_named(word: str) -> str:
 
 
 @contextmanager
-def archive_of(desk: "CommandContext") -> "Iterator[Sereno]":
+def archive_of(context: "CommandContext") -> "Iterator[Sereno]":
     """The application of this command; ConfigurationError where it has no archive and never had one."""
     from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
 
     # A database that is not there is found out here, and none is made.
-    known = desk.run(kinds())
-    with any_application(desk) as app:
+    known = context.run(kinds())
+    with any_application(context) as app:
         if not app.archive.is_on and not known:
             raise ConfigurationError(OFF)
         yield app
@@ -58,7 +58,7 @@ def archive_of(desk: "CommandContext") -> "Iterator[Sereno]":
 
 def place_of(app: "Sereno") -> "Storage":
     """Where its files lie."""
-    return app.archive.archivist().place
+    return app.archive.archiver().place
 
 
 def span_of(from_at: Any, to_at: Any) -> "Span":

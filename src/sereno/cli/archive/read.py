@@ -13,7 +13,7 @@ import click
 
 from sereno.cli.archive.context import archive_of, kind_named, place_of, size, span_of, span_options
 from sereno.cli.notifications.page import NotFound
-from sereno.cli.options import Moment, desk_options, stdout_is_terminal
+from sereno.cli.options import Moment, context_options, stdout_is_terminal
 from sereno.cli.output import Column, counted, show_list, visible
 from sereno.cli.progress import progress
 
@@ -32,13 +32,13 @@ BROKEN = 1
 @click.option("--batch", type=click.IntRange(1, 2**63 - 1), metavar="BATCH", help="The files of one batch.")
 @click.option("--sample", type=click.IntRange(1, 1_000_000), metavar="N", help="So many files, by chance.")
 @click.option("--since", type=Moment(), help='Files that were verified since: "7d" ago, or a date.')
-@desk_options
-def verify(desk: "CommandContext", batch: int | None, sample: int | None, since: datetime | None) -> int:
+@context_options
+def verify(context: "CommandContext", batch: int | None, sample: int | None, since: datetime | None) -> int:
     """Read files again, and compare all of them with what the database knows. Exits with 1 when anything is wrong."""
     from sereno.archive.restore_store import FileSelection  # noqa: PLC0415 - see above
     from sereno.archive.verifier import ArchiveVerifier  # noqa: PLC0415 - slow to import; --help needs none
 
-    with archive_of(desk) as app, progress("Verify") as said:
+    with archive_of(context) as app, progress("Verify") as said:
         done = ArchiveVerifier(app.database, app.settings).inspect(FileSelection(batch, since), sample, said)
     _tell(done)
     return BROKEN if done.problems else 0
@@ -62,8 +62,10 @@ def _tell(done: "VerifyResult") -> None:
 @click.argument("question", metavar="SQL")
 @span_options
 @click.option("-o", "--output", "form", type=click.Choice(FORMS), default="auto", help="csv, json and jsonl show all.")
-@desk_options
-def query(desk: "CommandContext", question: str, from_at: datetime | None, to_at: datetime | None, form: str) -> None:
+@context_options
+def query(
+    context: "CommandContext", question: str, from_at: datetime | None, to_at: datetime | None, form: str
+) -> None:
     """Ask archived rows, in SQL: jobs, attempts, deliveries, receipts, events, fires, logs, tables of your own.
 
     DuckDB answers, from files that are verified. --from and --to spare it the others. It can read nothing else.
@@ -71,8 +73,8 @@ def query(desk: "CommandContext", question: str, from_at: datetime | None, to_at
     from sereno.archive.duckdb_views import QueryRows  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.archive.files import views  # noqa: PLC0415 - see above
 
-    with archive_of(desk) as app:
-        found = desk.run(views(span_of(from_at, to_at)))
+    with archive_of(context) as app:
+        found = context.run(views(span_of(from_at, to_at)))
         if not found:
             raise NotFound("the archive has no verified file of that time: see sereno archive status")
         with QueryRows(place_of(app), found) as answers:
@@ -117,13 +119,13 @@ def _show_table(form: str, names: list[str], rows: Iterable[tuple[str | None, ..
 @click.argument("kind", metavar="KIND")
 @span_options
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".parquet, .csv or .jsonl")
-@desk_options
-def export(desk: "CommandContext", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
+@context_options
+def export(context: "CommandContext", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
     """Archived rows of a time as one file. Each file that they come from is compared with its checksum first."""
     from sereno.archive.files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.database.plan import carry_out  # noqa: PLC0415 - see above
 
-    with archive_of(desk) as app, progress("Export") as said:
+    with archive_of(context) as app, progress("Export") as said:
         written = carry_out(app.database, plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said))
     if not written and not out.exists():
         raise NotFound(f"the archive has no verified file of {visible(kind)} of that time")

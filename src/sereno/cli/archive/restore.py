@@ -9,7 +9,7 @@ import click
 from sereno.cli.archive.context import archive_of, kind_named, place_of, refusals, span_options
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.notifications.page import NotFound
-from sereno.cli.options import bulk_options, desk_options
+from sereno.cli.options import bulk_options, context_options
 from sereno.cli.output import counted, visible
 from sereno.cli.progress import progress
 from sereno.duration import seconds
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.option("--for", "keep", default="30d", show_default=True, help="It stays for so long.")
 @click.option("--without", multiple=True, metavar="COLUMN", help="A column that the table no longer has. Repeatable.")
 @bulk_options
-@desk_options
+@context_options
 def restore(
-    desk: "CommandContext",
+    context: "CommandContext",
     kind: str,
     ids: tuple[str, ...],
     from_at: datetime | None,
@@ -51,10 +51,10 @@ def restore(
     asked = RestoreRequest(kind_named(kind), span, seconds(keep), without)
     asked.check()
     if dry_run:
-        found = _counted(desk, asked)
+        found = _counted(context, asked)
         click.echo(f"{counted(found, 'row')} of {visible(asked.kind)} would come back. Nothing was done.")
     else:
-        found = _done(desk, asked, yes=yes)
+        found = _done(context, asked, yes=yes)
     if not found and ids and not dry_run:
         raise NotFound(f"the archive has no {visible(kind)} {visible(' '.join(ids))}")
     if not found and not dry_run:
@@ -64,13 +64,13 @@ def restore(
     return 0
 
 
-def _counted(desk: "CommandContext", asked: "RestoreRequest") -> int:
+def _counted(context: "CommandContext", asked: "RestoreRequest") -> int:
     from sereno.archive.restore import count  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
 
     # Closed wherever it ends: it holds copies of files.
     with (
-        archive_of(desk) as app,
+        archive_of(context) as app,
         refusals(),
         progress("Count") as said,
         closing(count(asked, place_of(app), said)) as plan,
@@ -78,12 +78,12 @@ def _counted(desk: "CommandContext", asked: "RestoreRequest") -> int:
         return carry_out(app.database, plan)
 
 
-def _done(desk: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> int:
+def _done(context: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> int:
     from sereno.archive.restore import restore as operation  # noqa: PLC0415 - see above
     from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
 
     with (
-        archive_of(desk) as app,
+        archive_of(context) as app,
         refusals(),
         progress("Restore") as said,
         closing(operation(asked, place_of(app), said, yes=yes)) as plan,

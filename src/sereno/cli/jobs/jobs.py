@@ -9,7 +9,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.jobs.operation import background_option, begin, check_rate
-from sereno.cli.options import Moment, Rate, bulk_options, desk_options, filter_options, output_option
+from sereno.cli.options import Moment, Rate, bulk_options, context_options, filter_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list, visible
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def job() -> None:
 @click.option("--before", type=int, metavar="ID", help="Only jobs made before this one: the next page.")
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
 @output_option
-@desk_options
+@context_options
 def list_jobs(
-    desk: "CommandContext",
+    context: "CommandContext",
     wanted: "JobFilter",
     search: str | None,
     limit: int,
@@ -68,7 +68,7 @@ def list_jobs(
     from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
 
     found = wanted.both(jobs_wanted(search or "", datetime.now().astimezone()))
-    page = desk.run(operation(found, limit=limit, before=before))
+    page = context.run(operation(found, limit=limit, before=before))
     show_list(form, page.items, COLUMNS, whole=page, empty="No job matches.")
     if page.next is not None and chosen_form(form) == "table":
         click.echo(f"There are more: add --before {page.next}", err=True)
@@ -78,14 +78,14 @@ def list_jobs(
 @job.command(epilog="Example: sereno job show 4711")
 @click.argument("job_id", type=int, metavar="JOB")
 @output_option
-@desk_options
-def show(desk: "CommandContext", job_id: int, form: str) -> None:
+@context_options
+def show(context: "CommandContext", job_id: int, form: str) -> None:
     """One job with all its attempts, steps and progress."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - see above
     from sereno.cli.jobs.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
 
-    detail = desk.run(or_archived("job", job_id, operation(job_id)))
+    detail = context.run(or_archived("job", job_id, operation(job_id)))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(detail, indent=2 if form == "json" else 0)
     else:
@@ -106,16 +106,16 @@ def show(desk: "CommandContext", job_id: int, form: str) -> None:
 @click.option("--unique-key", help="Not made again while one with this key is alive.")
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
 @output_option
-@desk_options
-def enqueue(desk: "CommandContext", task: str, arguments: str, form: str, **options: Any) -> None:
+@context_options
+def enqueue(context: "CommandContext", task: str, arguments: str, form: str, **options: Any) -> None:
     """Make a job. Arguments are one JSON object; "-" reads it from stdin."""
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import enqueue as operation  # noqa: PLC0415 - see above
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode()
-    wanted = desk.app.new_job(task, raw, JobOptions(**options))
-    desk.connection(create=True)
-    (made,) = desk.run(operation([wanted]))
+    wanted = context.app.new_job(task, raw, JobOptions(**options))
+    context.connection(create=True)
+    (made,) = context.run(operation([wanted]))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
         return
@@ -130,9 +130,9 @@ def enqueue(desk: "CommandContext", task: str, arguments: str, form: str, **opti
 @background_option
 @bulk_options
 @output_option
-@desk_options
+@context_options
 def retry(
-    desk: "CommandContext",
+    context: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     rate: float | None,
@@ -146,12 +146,12 @@ def retry(
 
     chosen = _chosen(ids, wanted)
     if dry_run:
-        tally = desk.run(jobs.count_retry(chosen))
+        tally = context.run(jobs.count_retry(chosen))
         pace = f", {tally.total.value / rate:.1f} s at {rate:g}/s" if rate else ""
         return _tell_tally("retry", tally, pace, **rest)
     if background:
-        return begin(desk, "job.retry", chosen, rate=rate, reason=None, yes=yes, **rest)
-    changed = desk.carry_out(jobs.retry(chosen, rate=rate, yes=yes))
+        return begin(context, "job.retry", chosen, rate=rate, reason=None, yes=yes, **rest)
+    changed = context.carry_out(jobs.retry(chosen, rate=rate, yes=yes))
     return _tell_changed("Sent back to work", changed, ids, "a live job has their unique key", **rest)
 
 
@@ -163,9 +163,9 @@ def retry(
 @background_option
 @bulk_options
 @output_option
-@desk_options
+@context_options
 def cancel(
-    desk: "CommandContext",
+    context: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     reason: str | None,
@@ -180,11 +180,11 @@ def cancel(
 
     chosen = _chosen(ids, wanted)
     if dry_run:
-        return _tell_tally("cancel", desk.run(jobs.count_cancel(chosen)), "", **rest)
+        return _tell_tally("cancel", context.run(jobs.count_cancel(chosen)), "", **rest)
     if background:
-        return begin(desk, "job.cancel", chosen, rate=rate, reason=reason, yes=yes, **rest)
+        return begin(context, "job.cancel", chosen, rate=rate, reason=reason, yes=yes, **rest)
     check_rate(rate)
-    changed = desk.carry_out(jobs.cancel(chosen, reason=reason, yes=yes))
+    changed = context.carry_out(jobs.cancel(chosen, reason=reason, yes=yes))
     return _tell_changed("Cancelled", changed, ids, "they ended meanwhile", **rest)
 
 
@@ -195,9 +195,9 @@ def cancel(
 @background_option
 @bulk_options
 @output_option
-@desk_options
+@context_options
 def delete(
-    desk: "CommandContext",
+    context: "CommandContext",
     ids: tuple[int, ...],
     wanted: "JobFilter",
     rate: float | None,
@@ -211,11 +211,13 @@ def delete(
 
     chosen = _chosen(ids, wanted)
     if dry_run:
-        return _tell_tally("delete", desk.run(jobs.count_delete(chosen)), "", **rest)
+        return _tell_tally("delete", context.run(jobs.count_delete(chosen)), "", **rest)
     if background:
-        return begin(desk, "job.delete", chosen, rate=rate, reason=None, yes=yes, **rest)
+        return begin(context, "job.delete", chosen, rate=rate, reason=None, yes=yes, **rest)
     check_rate(rate)
-    return _tell_changed("Deleted", desk.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started meanwhile", **rest)
+    return _tell_changed(
+        "Deleted", context.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started meanwhile", **rest
+    )
 
 
 def _chosen(ids: tuple[int, ...], wanted: "JobFilter") -> "JobFilter":

@@ -80,23 +80,23 @@ WEIGHT_COLUMNS = (
 def _key_columns(row: LimitRow) -> list[Column]:
     inside = (
         [
-            Column("in use", lambda gate: gate.taken, "number"),
-            Column("jobs", lambda gate: gate.held, "wide"),
+            Column("in use", lambda limiter: limiter.taken, "number"),
+            Column("jobs", lambda limiter: limiter.held, "wide"),
         ]
         if row.kind == "slots"
-        else [Column("tokens", lambda gate: f"{gate.tokens:.1f}", "number")]
+        else [Column("tokens", lambda limiter: f"{limiter.tokens:.1f}", "number")]
     )
     return [
         Column("key", _key, "wide"),
         *inside,
-        Column("waiting", lambda gate: counted_to_bound(gate.waiting), "number"),
-        Column("closed until", lambda gate: gate.closed_until),
-        Column("last used", lambda gate: gate.used_at),
+        Column("waiting", lambda limiter: counted_to_bound(limiter.waiting), "number"),
+        Column("closed until", lambda limiter: limiter.closed_until),
+        Column("last used", lambda limiter: limiter.used_at),
     ]
 
 
-def _key(gate: LimiterRow) -> str:
-    return visible(gate.key) or "-"
+def _key(limiter: LimiterRow) -> str:
+    return visible(limiter.key) or "-"
 
 
 def show_page(detail: LimitDetail, form: str) -> None:

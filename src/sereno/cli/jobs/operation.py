@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import Rate, desk_options, output_option, stdout_is_terminal
+from sereno.cli.options import Rate, context_options, output_option, stdout_is_terminal
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def operation() -> None:
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--before", type=click.IntRange(min=0), metavar="ID", help="Only those asked for before this one.")
 @output_option
-@desk_options
-def list_operations(desk: "CommandContext", tenant: str | None, limit: int, before: int | None, form: str) -> None:
+@context_options
+def list_operations(context: "CommandContext", tenant: str | None, limit: int, before: int | None, form: str) -> None:
     """All of them, newest first."""
     from sereno.bulk.operations import list_operations as look  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(look(limit, before, tenant=tenant))
+    found = context.run(look(limit, before, tenant=tenant))
     show_list(form, found, COLUMNS, empty="There is no operation: sereno job retry … --background makes one.")
 
 
@@ -89,15 +89,15 @@ def list_operations(desk: "CommandContext", tenant: str | None, limit: int, befo
 @click.option("-f", "--follow", is_flag=True, help="Until it is over. Ctrl-C leaves it; it goes on.")
 @click.option("--every", default=0.5, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
 @output_option
-@desk_options
-def show(desk: "CommandContext", number: int, follow: bool, every: float, form: str) -> int:
+@context_options
+def show(context: "CommandContext", number: int, follow: bool, every: float, form: str) -> int:
     """How far one is. Exits with 1 when it has failed."""
-    found = _look(desk, number)
+    found = _look(context, number)
     told = ""
     while follow and not found.is_over:
         told = _tell_change(found, told)
         sleep(every)
-        found = _look(desk, number)
+        found = _look(context, number)
     if told and stdout_is_terminal():
         click.echo()
     if chosen_form(form) in ("json", "jsonl"):
@@ -109,18 +109,18 @@ def show(desk: "CommandContext", number: int, follow: bool, every: float, form: 
 
 @operation.command(epilog="Example: sereno operation stop 7")
 @click.argument("number", type=int, metavar="OPERATION")
-@desk_options
-def stop(desk: "CommandContext", number: int) -> None:
+@context_options
+def stop(context: "CommandContext", number: int) -> None:
     """It ends within a second. What was done stays done."""
     from sereno.bulk.operations import stop as ask  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(ask(number))
+    found = context.run(ask(number))
     words = "is stopped" if found.is_over else "stops as soon as its batch has ended"
     click.echo(f"Operation {number} {words}: {_progress(found)}.", err=True)
 
 
 def begin(
-    desk: "CommandContext",
+    context: "CommandContext",
     action: "JobAction",
     wanted: "JobFilter",
     *,
@@ -133,8 +133,8 @@ def begin(
     """Leave jobs to a worker; answers what the command exits with."""
     from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
-    total = counted_in_time(desk, bulk.count_jobs(action, wanted))
-    made = desk.run(bulk.begin(action, wanted, rate=rate, reason=reason, yes=yes, total=total))
+    total = counted_in_time(context, bulk.count_jobs(action, wanted))
+    made = context.run(bulk.begin(action, wanted, rate=rate, reason=reason, yes=yes, total=total))
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
@@ -150,21 +150,21 @@ def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
-def counted_in_time(desk: "CommandContext", count: "Operation[Count]") -> "Count | None":
+def counted_in_time(context: "CommandContext", count: "Operation[Count]") -> "Count | None":
     """As in a dry run; what takes too long to count can still be done."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
-        return desk.run(count)
+        return context.run(count)
     except psycopg.errors.QueryCanceled:
         return None
 
 
-def _look(desk: "CommandContext", number: int) -> "BulkOperation":
+def _look(context: "CommandContext", number: int) -> "BulkOperation":
     from sereno.bulk.operations import show as look  # noqa: PLC0415 - see above
     from sereno.errors import InvalidArguments  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(look(number))
+    found = context.run(look(number))
     if found is None:
         raise InvalidArguments(f"there is no operation {number}: see sereno operation list")
     return found

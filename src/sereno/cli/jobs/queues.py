@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ def queue() -> None:
 
 @queue.command("list", epilog="Example: sereno queue list -o json")
 @output_option
-@desk_options
-def list_queues(desk: "CommandContext", form: str) -> None:
+@context_options
+def list_queues(context: "CommandContext", form: str) -> None:
     """Every queue that has work, a worker or a pause."""
     from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
 
-    show_list(form, desk.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
-    for pause in desk.run(list_pauses()):
+    show_list(form, context.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
+    for pause in context.run(list_pauses()):
         if pause.kind != "queue":
             click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)
 
@@ -48,13 +48,13 @@ def list_queues(desk: "CommandContext", form: str) -> None:
 @click.option("--task", help="Pause a task instead of a queue.")
 @click.option("--tenant", help="Pause a tenant instead of a queue.")
 @click.option("--note", help="Why; shown wherever somebody wonders.")
-@desk_options
-def pause(desk: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
+@context_options
+def pause(context: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
     """Start no more jobs of it. What runs goes on; new jobs are taken and wait."""
     from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
-    changed = desk.run(operation(kind, chosen, note=note))
+    changed = context.run(operation(kind, chosen, note=note))
     click.echo(f"The {kind} {chosen!r} {'is paused' if changed else 'was paused already'}.", err=True)
 
 
@@ -62,13 +62,13 @@ def pause(desk: "CommandContext", name: str | None, task: str | None, tenant: st
 @click.argument("name", required=False, metavar="[QUEUE]")
 @click.option("--task", help="Resume a task instead of a queue.")
 @click.option("--tenant", help="Resume a tenant instead of a queue.")
-@desk_options
-def resume(desk: "CommandContext", name: str | None, task: str | None, tenant: str | None) -> None:
+@context_options
+def resume(context: "CommandContext", name: str | None, task: str | None, tenant: str | None) -> None:
     """Start its jobs again."""
     from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
-    changed = desk.run(operation(kind, chosen))
+    changed = context.run(operation(kind, chosen))
     click.echo(f"The {kind} {chosen!r} {'goes on' if changed else 'was not paused'}.", err=True)
 
 

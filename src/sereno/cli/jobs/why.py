@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.notifications.page import shown
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import show_record
 
 if TYPE_CHECKING:
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 @click.argument("event", required=False, metavar="[EVENT]")
 @click.option("--tenant", help="Of the recipient.  [default: none]")
 @output_option
-@desk_options
-def why(desk: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> None:
+@context_options
+def why(context: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> None:
     """Why a job is not running; or why a recipient was told of a kind of event, or was not. In plain words."""
     if event is None:
-        _why_job(desk, subject, form)
+        _why_job(context, subject, form)
         return
-    from sereno.notifications.why import why_post  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.notifications.why import why_notification  # noqa: PLC0415 - slow to import; --help needs none
 
-    sentences = desk.run(why_post(subject, event, tenant=tenant, known=_known(desk)))
+    sentences = context.run(why_notification(subject, event, tenant=tenant, known=_known(context)))
     record = {"recipient": subject, "event": event, "tenant": tenant, "why": sentences}
     show_record(form, record, lambda: map(shown, sentences))
 
 
-def _why_job(desk: "CommandContext", subject: str, form: str) -> None:
+def _why_job(context: "CommandContext", subject: str, form: str) -> None:
     from sereno.jobs.why import why as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
@@ -40,17 +40,17 @@ def _why_job(desk: "CommandContext", subject: str, form: str) -> None:
         raise click.UsageError(
             f"{subject!r:.60} is no number of a job. For a recipient, add the event: sereno why user:7 tender.published"
         ) from None
-    sentences = desk.run(operation(job_id))
+    sentences = context.run(operation(job_id))
     show_record(form, {"id": job_id, "why": sentences}, lambda: sentences)
 
 
-def _known(desk: "CommandContext") -> "dict[str, EventKind] | None":
+def _known(context: "CommandContext") -> "dict[str, EventKind] | None":
     """What the application declares, with the channels that are active; None without an application."""
     from sereno.notifications.why import EventKind  # noqa: PLC0415 - slow to import; --help needs none
 
-    if not desk.settings.app:
+    if not context.settings.app:
         return None
-    app = desk.app
+    app = context.app
     return {
         name: EventKind(
             name, app.channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.notifications.page import OrderedGroup, shown
-from sereno.cli.options import Moment, desk_options, output_option
+from sereno.cli.options import Moment, context_options, output_option
 from sereno.cli.output import Column, chosen_form, human_seconds, show_json, show_list
 from sereno.errors import InvalidArguments
 
@@ -62,14 +62,14 @@ def alert() -> None:
 @click.option("--tenant", help="Of this tenant alone.")
 @click.option("--late", metavar="DURATION", default="60s", show_default=True, help="So long a ready job may wait.")
 @output_option
-@desk_options
-def now(desk: "CommandContext", tenant: str | None, late: str, form: str) -> None:
+@context_options
+def now(context: "CommandContext", tenant: str | None, late: str, form: str) -> None:
     """Everything that needs a person right now, the worst first."""
     import msgspec  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.monitoring.alerts.current_conditions import attention  # noqa: PLC0415 - see above
 
-    found = desk.run(attention(desk.settings, tenant=tenant, late=late))
+    found = context.run(attention(context.settings, tenant=tenant, late=late))
     lines = [msgspec.to_builtins(each, builtin_types=(datetime,)) | {"words": each.words} for each in found]
     show_list(form, lines, CONCERNS, empty="Nothing needs a person.")
 
@@ -80,25 +80,25 @@ def now(desk: "CommandContext", tenant: str | None, late: str, form: str) -> Non
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", type=click.IntRange(1, 2**63 - 1), metavar="ID", help="Older ones only: the next page.")
 @output_option
-@desk_options
+@context_options
 def list_alerts(
-    desk: "CommandContext", is_open: bool | None, rule: str | None, limit: int, before: int | None, form: str
+    context: "CommandContext", is_open: bool | None, rule: str | None, limit: int, before: int | None, form: str
 ) -> None:
     """What rules have found, newest first."""
     from sereno.monitoring.alerts.operations import list_alerts as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(operation(limit, before, rule=rule, is_open=is_open))
+    found = context.run(operation(limit, before, rule=rule, is_open=is_open))
     show_list(form, found, ALERTS, empty="No alert: sereno alert rules shows who would be told of what.")
 
 
 @alert.command(epilog="Example: sereno alert rules")
 @output_option
-@desk_options
-def rules(desk: "CommandContext", form: str) -> None:
+@context_options
+def rules(context: "CommandContext", form: str) -> None:
     """Who is told of what. Addresses are masked."""
     from sereno.monitoring.alerts.operations import list_rules  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, desk.run(list_rules()), RULES, empty="There is no rule: sereno alert set")
+    show_list(form, context.run(list_rules()), RULES, empty="There is no rule: sereno alert set")
 
 
 @alert.command("set", epilog="Example: sereno alert set late --kind queue.late --to discord=https://… --for 5m")
@@ -119,15 +119,15 @@ def rules(desk: "CommandContext", form: str) -> None:
 @click.option("--disabled", is_flag=True, help="Keep it, and tell nobody.")
 @click.option("--note")
 @output_option
-@desk_options
-def set_rule(desk: "CommandContext", form: str, **given: Any) -> None:
+@context_options
+def set_rule(context: "CommandContext", form: str, **given: Any) -> None:
     """Make a rule, or change the one of this name to be so."""
     from sereno.monitoring.alerts.operations import set_rule as operation  # noqa: PLC0415 - see above
     from sereno.monitoring.alerts.rule import checked  # noqa: PLC0415 - slow to import; --help needs none
 
-    app = desk.app_or_none()
+    app = context.app_or_none()
     check = checked if app is None else app.alerts.checked
-    line = desk.run(operation(_rule(given), check=check))
+    line = context.run(operation(_rule(given), check=check))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(line, indent=2 if form == "json" else 0)
         return
@@ -169,24 +169,24 @@ def _rule(given: dict[str, Any]) -> Any:
 
 @alert.command(epilog="Example: sereno alert remove late")
 @click.argument("name")
-@desk_options
-def remove(desk: "CommandContext", name: str) -> None:
+@context_options
+def remove(context: "CommandContext", name: str) -> None:
     """It tells nobody any more; what it had open is over."""
     from sereno.monitoring.alerts.operations import remove_rule  # noqa: PLC0415 - slow to import; --help needs none
 
-    if not desk.run(remove_rule(name)):
+    if not context.run(remove_rule(name)):
         raise InvalidArguments(f"there is no alert rule {name!r:.60}: sereno alert rules")
     click.echo(f"The alert rule {shown(name)} is gone.", err=True)
 
 
 @alert.command(epilog="Example: sereno alert test late")
 @click.argument("name")
-@desk_options
-def test(desk: "CommandContext", name: str) -> None:
+@context_options
+def test(context: "CommandContext", name: str) -> None:
     """Send a message to each target that says it is a test; print the jobs that send them."""
     from sereno.monitoring.alerts.operations import try_rule  # noqa: PLC0415 - slow to import; --help needs none
 
-    for job in desk.run(try_rule(name)):
+    for job in context.run(try_rule(name)):
         click.echo(job)
 
 
@@ -194,13 +194,13 @@ def test(desk: "CommandContext", name: str) -> None:
 @click.argument("number", type=click.IntRange(1, 2**63 - 1), metavar="ID")
 @click.option("--until", type=Moment(future=True), help='"2h" from now, or a date.')
 @click.option("--off", is_flag=True, help="Tell of it again.")
-@desk_options
-def silence(desk: "CommandContext", number: int, until: datetime | None, off: bool) -> None:
+@context_options
+def silence(context: "CommandContext", number: int, until: datetime | None, off: bool) -> None:
     """Tell nobody of an open alert before a time, nor of its end."""
     from sereno.monitoring.alerts.operations import silence as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (until is None) != off:
         raise InvalidArguments("say until when, with --until, or --off")
-    if desk.run(operation(number, until)) is None:
+    if context.run(operation(number, until)) is None:
         raise InvalidArguments(f"there is no open alert {number}: sereno alert list --open")
     click.echo(f"Alert {number} is told again." if off else f"Nobody is told of alert {number} for now.", err=True)

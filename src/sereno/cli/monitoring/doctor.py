@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import UNHEALTHY
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import STYLES, chosen_form, show_json, visible
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: sereno doctor || alert")
 @output_option
-@desk_options
-def doctor(desk: "CommandContext", form: str) -> int:
+@context_options
+def doctor(context: "CommandContext", form: str) -> int:
     """Look for trouble, and say what helps. Exits with 6 when something fails."""
     from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    checks = desk.run(operation(desk.settings))
+    checks = context.run(operation(context.settings))
     failed = any(check.level == "fail" for check in checks)
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"healthy": not failed, "checks": checks}, indent=2 if form == "json" else 0)

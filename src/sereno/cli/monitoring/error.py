@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import Moment, desk_options, output_option, searched
+from sereno.cli.options import Moment, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def error() -> None:
 @click.option("--muted", is_flag=True, help="Also those that are muted.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @output_option
-@desk_options
+@context_options
 def list_errors(
-    desk: "CommandContext",
+    context: "CommandContext",
     search: str | None,
     since: str,
     task: str | None,
@@ -66,11 +66,15 @@ def list_errors(
     from sereno.monitoring.error_operations import list_groups  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import ERROR_FIELDS  # noqa: PLC0415 - see above
 
-    sought = searched(search, ERROR_FIELDS)
-    found = desk.run(
-        list_groups(since=since, task=task, tenant=tenant, sort=sort, muted=muted, sought=sought, limit=limit)
+    search_params = searched(search, ERROR_FIELDS)
+    found = context.run(
+        list_groups(
+            since=since, task=task, tenant=tenant, sort=sort, muted=muted, search_params=search_params, limit=limit
+        )
     )
-    nothing = f"Nothing has failed in the last {since}." if sought is None else "Nothing that has failed matches."
+    nothing = (
+        f"Nothing has failed in the last {since}." if search_params is None else "Nothing that has failed matches."
+    )
     show_list(form, found, _columns(), empty=nothing)
 
 
@@ -78,13 +82,13 @@ def list_errors(
 @click.argument("fingerprint")
 @click.option("--since", default="24h", show_default=True, metavar="DURATION", help="At most 30d.")
 @output_option
-@desk_options
-def show(desk: "CommandContext", fingerprint: str, since: str, form: str) -> None:
+@context_options
+def show(context: "CommandContext", fingerprint: str, since: str, form: str) -> None:
     """One kind of failure: its hours, whom it hit, its dead letters, and what the newest one looked like."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.error_operations import show as operation  # noqa: PLC0415 - see above
 
-    detail = desk.run(operation(fingerprint, since=since))
+    detail = context.run(operation(fingerprint, since=since))
     if detail is None:
         raise NoError(fingerprint)
     if chosen_form(form) in ("json", "jsonl"):
@@ -100,14 +104,14 @@ def show(desk: "CommandContext", fingerprint: str, since: str, form: str) -> Non
 @click.option("--until", type=Moment(future=True), help='"8h" from now, or a date.')
 @click.option("--off", is_flag=True, help="Not muted any more.")
 @click.option("--note", help="Why; shown with it. An empty one takes the note away.")
-@desk_options
-def mute(desk: "CommandContext", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
+@context_options
+def mute(context: "CommandContext", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
     """Leave it out of the list for a while. It is counted all the same."""
     from sereno.monitoring.error_operations import mute as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (until is None) != off:
         raise click.UsageError("Until when? Give --until 8h; or --off, if it is to be heard again.")
-    if desk.run(operation(fingerprint, until, note=note)) is None:
+    if context.run(operation(fingerprint, until, note=note)) is None:
         raise NoError(fingerprint)
     said = "is heard again" if until is None else f"is muted until {short_time(until)}"
     click.echo(f"{fingerprint} {said}.", err=True)

@@ -8,7 +8,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.notifications.page import look, page_options, show_lines, shown
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, as_json, chosen_form, short_time, show_json, show_list
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def log() -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
 @page_options
 @output_option
-@desk_options
+@context_options
 def list_log(
-    desk: "CommandContext",
+    context: "CommandContext",
     search: str | None,
     follow: bool,
     limit: int,
@@ -56,9 +56,9 @@ def list_log(
     if follow and before is not None:
         raise click.UsageError("--follow goes on from now, --before goes back: choose one.")
     wanted = lines_wanted(search or "", datetime.now().astimezone())
-    page = desk.run(list_lines(wanted, limit=limit, before=before))
+    page = context.run(list_lines(wanted, limit=limit, before=before))
     if follow:
-        _follow(desk, wanted, page.items[::-1], form)
+        _follow(context, wanted, page.items[::-1], form)
     show_list(form, page.items, COLUMNS, whole=page, empty="No line of the log matches.")
     if page.next is not None and chosen_form(form) == "table":
         click.echo(f"There are more: add --before {page.next}", err=True)
@@ -68,12 +68,12 @@ def list_log(
 @log.command(epilog="Example: sereno log show 815")
 @click.argument("number", type=click.IntRange(0, 2**63 - 1), metavar="LINE")
 @output_option
-@desk_options
-def show(desk: "CommandContext", number: int, form: str) -> None:
+@context_options
+def show(context: "CommandContext", number: int, form: str) -> None:
     """One line with all that was said, and its traceback."""
     from sereno.telemetry.log_search import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = look(desk, operation(number))
+    found = look(context, operation(number))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
@@ -101,7 +101,7 @@ def _show_page(line: "LogDetail") -> None:
         click.echo(shown(text))
 
 
-def _follow(desk: "CommandContext", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
+def _follow(context: "CommandContext", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
     """Until Ctrl-C."""
     from sereno.telemetry.log_search import new_lines  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -118,7 +118,7 @@ def _follow(desk: "CommandContext", wanted: "LogFilter", newest: "list[LogLine]"
         after = max([after, *settled])
         said = {number: seen for number, seen in said.items() if number > after}
         time.sleep(FOLLOW_EVERY)
-        newest = desk.run(new_lines(wanted, after))
+        newest = context.run(new_lines(wanted, after))
 
 
 def _followed(line: "LogLine", form: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import chosen_form, counted, short_time, show_json, table, terminal, visible
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ BEHIND = 1.0
 
 @click.command(epilog="Example: sereno status -o json")
 @output_option
-@desk_options
-def status(desk: "CommandContext", form: str) -> None:
+@context_options
+def status(context: "CommandContext", form: str) -> None:
     """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
     from sereno.cli.jobs.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
 
-    found = desk.run(operation())
+    found = context.run(operation())
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
         return

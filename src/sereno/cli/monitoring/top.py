@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import desk_options, stdout_is_terminal
+from sereno.cli.options import context_options, stdout_is_terminal
 from sereno.cli.output import Column, table, terminal, visible
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ FAILURES = (
 @click.command(epilog="Example: sereno top --every 0.5")
 @click.option("--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="End by itself after so long.")
-@desk_options
-def top(desk: "CommandContext", every: float, seconds: float | None) -> None:
+@context_options
+def top(context: "CommandContext", every: float, seconds: float | None) -> None:
     """Queues, rates, workers and the newest failures, live. q or Ctrl-C ends it."""
-    watch = TopScreen(desk)
+    watch = TopScreen(context)
     end = None if seconds is None else monotonic() + seconds
     if not stdout_is_terminal():
         _as_lines(watch, every, end)
@@ -64,8 +64,8 @@ def top(desk: "CommandContext", every: float, seconds: float | None) -> None:
 class TopScreen:
     """What was seen so far, and how fast things go."""
 
-    def __init__(self, desk: "CommandContext") -> None:
-        self._desk = desk
+    def __init__(self, context: "CommandContext") -> None:
+        self._context = context
         self._total: tuple[float, int] | None = None
         self._rates: deque[float] = deque(maxlen=SAMPLES)
         self.status: SystemStatus | None = None
@@ -76,10 +76,12 @@ class TopScreen:
         from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
         from sereno.monitoring.status import status  # noqa: PLC0415 - slow to import; --help needs none
 
-        self.status = self._desk.run(status())
-        self._failures = self._desk.run(job_queries.newest_failures(8))
-        self._workers = [line for line in self._desk.run(job_queries.sessions()) if line.state in ("alive", "expired")]
-        now, total = monotonic(), self._desk.run(job_queries.finished_total())
+        self.status = self._context.run(status())
+        self._failures = self._context.run(job_queries.newest_failures(8))
+        self._workers = [
+            line for line in self._context.run(job_queries.sessions()) if line.state in ("alive", "expired")
+        ]
+        now, total = monotonic(), self._context.run(job_queries.finished_total())
         if self._total is not None:
             self._rates.append(max(0.0, (total - self._total[1]) / (now - self._total[0])))
         self._total = (now, total)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.notifications.page import shown
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list, show_record
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ BREAK = "┊"
 @click.option("--delivery", type=click.IntRange(0, 2**63 - 1), help="Of this delivery.")
 @click.option("--tenant", help="This tenant's part alone.")
 @output_option
-@desk_options
+@context_options
 def trace(
-    desk: "CommandContext",
+    context: "CommandContext",
     trace_id: str | None,
     subject: str | None,
     job: int | None,
@@ -51,12 +51,12 @@ def trace(
     if (trace_id is None) == (subject is None and job is None and delivery is None):
         raise click.UsageError("say the id of a trace, or one of --subject, --job and --delivery")
     if trace_id is None:
-        found = desk.run(operation.find(subject=subject, job=job, delivery=delivery, tenant=tenant))
+        found = context.run(operation.find(subject=subject, job=job, delivery=delivery, tenant=tenant))
         if len(found) != 1:
             _choose(form, found)
             return
         trace_id = found[0].id
-    told = desk.run(operation.trace(trace_id, tenant=tenant))
+    told = context.run(operation.trace(trace_id, tenant=tenant))
     show_record(form, told, lambda: _lines(told))
 
 

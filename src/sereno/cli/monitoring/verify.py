@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import UNHEALTHY
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import chosen_form, show_json, visible
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: sereno verify --all -o json")
 @click.option("--all", "everything", is_flag=True, help="Look at every row, not only at the newest 100,000.")
 @output_option
-@desk_options
-def verify(desk: "CommandContext", everything: bool, form: str) -> int:
+@context_options
+def verify(context: "CommandContext", everything: bool, form: str) -> int:
     """Prove the invariants on the live database, reading only. Exits with 6 when one is broken."""
     from sereno.cli.monitoring.doctor import tell  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above
     from sereno.monitoring.verify import verify as operation  # noqa: PLC0415 - see above
 
-    proofs = desk.run_bare(operation(lease=desk.settings.lease, window=None if everything else WINDOW))
+    proofs = context.run_bare(operation(lease=context.settings.lease, window=None if everything else WINDOW))
     broken = [proof for proof in proofs if not proof.holds]
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"holds": not broken, "proofs": proofs}, indent=2 if form == "json" else 0)

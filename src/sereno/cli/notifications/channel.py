@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.notifications.page import OrderedGroup, application, shown
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, short_time, show_list
 from sereno.errors import InvalidArguments
 
@@ -38,16 +38,16 @@ def channel() -> None:
 
 @channel.command("list", epilog="Example: sereno channel list -a shop:app")
 @output_option
-@desk_options
-def list_channels(desk: "CommandContext", form: str) -> None:
+@context_options
+def list_channels(context: "CommandContext", form: str) -> None:
     """Those that the application knows, that somebody has an address of, or that were used lately.
 
     Lately: among the newest hundred thousand deliveries.
     """
     from sereno.notifications.operations import list_channels as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    known = list(desk.app.channels.known) if desk.settings.app else []
-    found = desk.run(operation(known))
+    known = list(context.app.channels.known) if context.settings.app else []
+    found = context.run(operation(known))
     show_list(form, found, COLUMNS, empty="There are no channels: app.event(…, channels=[…]) names them.")
     if chosen_form(form) == "table" and known:
         strange = [shown(line.channel) for line in found if not line.is_known]
@@ -59,20 +59,20 @@ def list_channels(desk: "CommandContext", form: str) -> None:
 @click.argument("name", metavar="CHANNEL")
 @click.option("--reason", required=True, help="Why; shown wherever somebody wonders.")
 @click.option("--account", metavar="TENANT", help="Only what leaves by the credentials of this tenant.")
-@desk_options
-def pause(desk: "CommandContext", name: str, reason: str, account: str | None) -> None:
+@context_options
+def pause(context: "CommandContext", name: str, reason: str, account: str | None) -> None:
     """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
     from sereno.notifications.operations import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
 
-    changed = desk.run(pause_channel(name, reason, account=account))
+    changed = context.run(pause_channel(name, reason, account=account))
     click.echo(f"The channel {name!r}{_of(account)} {'is paused' if changed else 'was paused already'}.", err=True)
 
 
 @channel.command(epilog="Example: sereno channel resume email -a shop:app")
 @click.argument("name", metavar="CHANNEL")
 @click.option("--account", metavar="TENANT", help="Only this account.  [default: all that are paused]")
-@desk_options
-def resume(desk: "CommandContext", name: str, account: str | None) -> None:
+@context_options
+def resume(context: "CommandContext", name: str, account: str | None) -> None:
     """It works again: what waited for it leaves. It needs your application (-a)."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -81,14 +81,14 @@ def resume(desk: "CommandContext", name: str, account: str | None) -> None:
     for text in (name, account or ""):
         if "\x00" in text:
             raise InvalidArguments("a name has no NUL byte")
-    accounts = asyncio.run(_resume(desk, name, account))
+    accounts = asyncio.run(_resume(context, name, account))
     if accounts:
-        desk.run(noted("channel.resume", f"channel {name}", {"accounts": accounts}))
+        context.run(noted("channel.resume", f"channel {name}", {"accounts": accounts}))
     click.echo(f"The channel {name!r}{_of(account)} {'goes on' if accounts else 'was not paused'}.", err=True)
 
 
-async def _resume(desk: "CommandContext", name: str, account: str | None) -> list[str]:
-    with application(desk) as app:
+async def _resume(context: "CommandContext", name: str, account: str | None) -> list[str]:
+    with application(context) as app:
         try:
             return await app.notifications.aresume(name, account)
         finally:

@@ -17,7 +17,7 @@ from sereno.cli.notifications.page import (
     shown,
     stored_json,
 )
-from sereno.cli.options import Moment, bulk_options, desk_options, output_option, searched
+from sereno.cli.options import Moment, bulk_options, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, counted, short_time, show_json, show_list
 from sereno.errors import Refused
 
@@ -93,14 +93,14 @@ def delivery() -> None:
 @which_options
 @page_options
 @output_option
-@desk_options
+@context_options
 def list_deliveries(
-    desk: "CommandContext", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any
+    context: "CommandContext", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any
 ) -> int:
     """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = look(desk, operation(_filter(**which), limit=limit, before=before))
+    found = look(context, operation(_filter(**which), limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No delivery matches.")
     return end_of_page(form, found, limit, fail_empty)
 
@@ -109,17 +109,17 @@ def list_deliveries(
 @click.argument("number", type=int, metavar="DELIVERY")
 @click.option("--reveal", is_flag=True, help="Show the whole address.")
 @output_option
-@desk_options
-def show(desk: "CommandContext", number: int, reveal: bool, form: str) -> None:
+@context_options
+def show(context: "CommandContext", number: int, reveal: bool, form: str) -> None:
     """One delivery: its event, its address, what became of it, and what its provider said later."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
 
-    detail = look(desk, or_archived("delivery", number, show_delivery(number)))
+    detail = look(context, or_archived("delivery", number, show_delivery(number)))
     if reveal:
         from sereno.notifications.reveal import reveal_delivery  # noqa: PLC0415 - see above
 
-        desk.run(reveal_delivery(detail))
+        context.run(reveal_delivery(detail))
     if detail.delivery.address is not None and not reveal:
         detail.delivery.address = masked(detail.delivery.address)
     if chosen_form(form) in ("json", "jsonl"):
@@ -176,9 +176,9 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
 @background_option
 @bulk_options
 @output_option
-@desk_options
+@context_options
 def requeue(
-    desk: "CommandContext",
+    context: "CommandContext",
     ids: tuple[int, ...],
     rate: float | None,
     background: bool,
@@ -195,24 +195,24 @@ def requeue(
     if bool(ids) != wanted.is_empty:
         raise click.UsageError("Which deliveries? Name them by id, or give a filter such as --state failed; not both.")
     if background and not dry_run:
-        return _begin(desk, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
+        return _begin(context, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
     if not background:
         check_rate(rate)
-    found = [] if ids else look(desk, notifications.requeueable(wanted))
+    found = [] if ids else look(context, notifications.requeueable(wanted))
     if dry_run and ids:
-        found = [line for number in ids for line in [look(desk, notifications.show_delivery(number)).delivery]]
+        found = [line for number in ids for line in [look(context, notifications.show_delivery(number)).delivery]]
         found = [line for line in found if line.state in notifications.REQUEUEABLE]
     if dry_run:
         return _tell_tally(found, fail_empty=fail_empty, form=form)
     if found and not yes:
         raise Refused(f"this would requeue {_how_many(found)}: look with --dry-run, confirm with --yes")
     chosen = list(ids) or [line.id for line in found]
-    done = _requeue(desk, [number for number in chosen if 0 < number <= notifications.LARGEST_ID])
+    done = _requeue(context, [number for number in chosen if 0 < number <= notifications.LARGEST_ID])
     return _tell_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
 
 
 def _begin(
-    desk: "CommandContext",
+    context: "CommandContext",
     wanted: "DeliveryFilter",
     ids: tuple[int, ...],
     *,
@@ -228,24 +228,24 @@ def _begin(
     named = [number for number in ids if 0 < number <= notifications.LARGEST_ID] if ids else None
     if named is None and not yes:
         raise Refused("this would requeue every delivery that matches: look with --dry-run, confirm with --yes")
-    look(desk, notifications.check_filter(wanted))
-    total = counted_in_time(desk, bulk.count_requeue(wanted, named))
-    made = desk.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
+    look(context, notifications.check_filter(wanted))
+    total = counted_in_time(context, bulk.count_requeue(wanted, named))
+    made = context.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
-def _requeue(desk: "CommandContext", chosen: "Sequence[int]") -> list[int]:
+def _requeue(context: "CommandContext", chosen: "Sequence[int]") -> list[int]:
     """In batches: what is sent back and the record of it, both or neither."""
     from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
 
     done: list[int] = []
-    with application(desk) as app:
+    with application(context) as app:
         for start in range(0, len(chosen), BATCH):
-            with desk.connection().transaction():
-                back = app.notifications.requeue(chosen[start : start + BATCH], conn=desk.connection())
+            with context.connection().transaction():
+                back = app.notifications.requeue(chosen[start : start + BATCH], conn=context.connection())
                 if back:
                     subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
-                    desk.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
+                    context.run(noted("delivery.requeue", subject, {"count": len(back), "ids": back}))
             done += back
     return done
 

@@ -16,7 +16,7 @@ from sereno.cli.notifications.page import (
     shown,
     stored_json,
 )
-from sereno.cli.options import Moment, desk_options, output_option, searched
+from sereno.cli.options import Moment, context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
 from sereno.errors import ConfigurationError
 
@@ -68,9 +68,9 @@ def event() -> None:
 @click.option("--since", type=Moment(), help='"2h" ago, or a date.')
 @page_options
 @output_option
-@desk_options
+@context_options
 def list_events(
-    desk: "CommandContext",
+    context: "CommandContext",
     search: str | None,
     kind: str | None,
     tenant: str | None,
@@ -84,8 +84,10 @@ def list_events(
     from sereno.notifications.operations import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import EVENT_FIELDS  # noqa: PLC0415 - see above
 
-    sought = searched(search, EVENT_FIELDS)
-    found = desk.run(operation(kind=kind, tenant=tenant, since=since, sought=sought, limit=limit, before=before))
+    search_params = searched(search, EVENT_FIELDS)
+    found = context.run(
+        operation(kind=kind, tenant=tenant, since=since, search_params=search_params, limit=limit, before=before)
+    )
     show_list(form, found, COLUMNS, empty="No event matches.")
     return end_of_page(form, found, limit, fail_empty)
 
@@ -93,12 +95,12 @@ def list_events(
 @event.command(epilog="Example: sereno event show 4711")
 @click.argument("number", type=int, metavar="EVENT")
 @output_option
-@desk_options
-def show(desk: "CommandContext", number: int, form: str) -> None:
+@context_options
+def show(context: "CommandContext", number: int, form: str) -> None:
     """One event: what it says, to whom, and what became of its deliveries."""
     from sereno.notifications.operations import show_event  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, show_event(number))
+    detail = look(context, show_event(number))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(detail, indent=2 if form == "json" else 0)
     else:
@@ -144,9 +146,9 @@ def _show_page(detail: "EventDetail", form: str) -> None:
 @click.option("--key", help="Told once for each subject and key.")
 @click.option("--tenant")
 @output_option
-@desk_options
+@context_options
 def notify(
-    desk: "CommandContext",
+    context: "CommandContext",
     kind: str,
     payload: str,
     recipients: tuple[str, ...],
@@ -160,13 +162,13 @@ def notify(
     from sereno.notifications.client import Event  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
-    with application(desk) as app:
+    with application(context) as app:
         definition = app.notifications.definitions.get(kind)
         if definition is None:
             raise ConfigurationError(notifications.unknown_type(kind, app.notifications.definitions))
-        connection = desk.connection(create=True)
+        connection = context.connection(create=True)
         with connection.transaction():
-            newest = desk.run(notifications.list_events(limit=1))
+            newest = context.run(notifications.list_events(limit=1))
             number = Event(definition, app.notifications).notify(
                 definition.decode(raw),
                 to=recipients or None,
@@ -176,8 +178,8 @@ def notify(
                 conn=connection,
             )
             is_new = not newest or number > newest[0].id
-            desk.run(notifications.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
-            made = desk.run(notifications.show_event(number)).event
+            context.run(notifications.noted("event.notify", f"event {number}", {"type": kind, "created": is_new}))
+            made = context.run(notifications.show_event(number)).event
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"id": number, "created": is_new, "event": made}, indent=2 if form == "json" else 0)
         return

@@ -54,21 +54,21 @@ def end_of_page(form: str, items: list[Any], limit: int, fail_empty: bool) -> in
     return NOTHING_MATCHED if fail_empty and not items else 0
 
 
-def look(desk: "CommandContext", operation: "Operation[T]") -> T:
+def look(context: "CommandContext", operation: "Operation[T]") -> T:
     """The command ends with 7 when what it is about is not there."""
     # A database that is not there is another kind of wrong.
-    desk.connection()
+    context.connection()
     try:
-        return desk.run(operation)
+        return context.run(operation)
     except ConfigurationError as error:
         raise NotFound(str(error)) from None
 
 
 @contextlib.contextmanager
-def application(desk: "CommandContext") -> "Iterator[Sereno]":
+def application(context: "CommandContext") -> "Iterator[Sereno]":
     """The application of this command, on the database of this command."""
-    app = desk.app
-    app.override(database_url=desk.settings.database_url, schema=desk.settings.schema)
+    app = context.app
+    app.override(database_url=context.settings.database_url, schema=context.settings.schema)
     try:
         yield app
     finally:
@@ -76,15 +76,15 @@ def application(desk: "CommandContext") -> "Iterator[Sereno]":
 
 
 @contextlib.contextmanager
-def any_application(desk: "CommandContext") -> "Iterator[Sereno]":
+def any_application(context: "CommandContext") -> "Iterator[Sereno]":
     """The same; where none is named, one that knows nothing but the database."""
-    if desk.settings.app:
-        with application(desk) as named:
+    if context.settings.app:
+        with application(context) as named:
             yield named
         return
     from sereno.app import Sereno  # noqa: PLC0415 - slow to import; --help needs none
 
-    with contextlib.closing(Sereno(desk.settings.database_url, schema=desk.settings.schema)) as bare:
+    with contextlib.closing(Sereno(context.settings.database_url, schema=context.settings.schema)) as bare:
         yield bare
 
 

@@ -16,7 +16,7 @@ from sereno.cli.notifications.page import (
     shown,
     stored_json,
 )
-from sereno.cli.options import desk_options, output_option, searched
+from sereno.cli.options import context_options, output_option, searched
 from sereno.cli.output import Column, chosen_form, short_time, show_json, show_list
 from sereno.errors import InvalidArguments, Refused
 
@@ -80,9 +80,9 @@ def recipient() -> None:
 @click.option("--tenant", help="Of this tenant.  [default: of all]")
 @page_options
 @output_option
-@desk_options
+@context_options
 def list_recipients(
-    desk: "CommandContext",
+    context: "CommandContext",
     pattern: str | None,
     search: str | None,
     tenant: str | None,
@@ -95,8 +95,8 @@ def list_recipients(
     from sereno.notifications.operations import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.search.search_filter import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
-    sought = searched(search, RECIPIENT_FIELDS)
-    found = desk.run(operation(pattern, tenant=tenant, sought=sought, limit=limit, before=before))
+    search_params = searched(search, RECIPIENT_FIELDS)
+    found = context.run(operation(pattern, tenant=tenant, search_params=search_params, limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No recipient matches.")
     return end_of_page(form, found, limit, fail_empty)
 
@@ -106,16 +106,16 @@ def list_recipients(
 @tenant_option
 @click.option("--reveal", is_flag=True, help="Show whole addresses.")
 @output_option
-@desk_options
-def show(desk: "CommandContext", key: str, tenant: str | None, reveal: bool, form: str) -> None:
+@context_options
+def show(context: "CommandContext", key: str, tenant: str | None, reveal: bool, form: str) -> None:
     """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
     from sereno.notifications.operations import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, show_recipient(key, tenant=tenant))
+    detail = look(context, show_recipient(key, tenant=tenant))
     if reveal:
         from sereno.notifications.reveal import reveal_recipient  # noqa: PLC0415 - see above
 
-        desk.run(reveal_recipient(detail))
+        context.run(reveal_recipient(detail))
     for address in detail.addresses if not reveal else ():
         address.address = masked(address.address)
     if chosen_form(form) in ("json", "jsonl"):
@@ -152,16 +152,16 @@ def _show_page(detail: "RecipientDetail", form: str) -> None:
 @click.option("--zone", help="Such as Europe/Riga; quiet hours are of it.")
 @click.option("--locale", help="Such as lv.")
 @tenant_option
-@desk_options
+@context_options
 def set_recipient(
-    desk: "CommandContext", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
+    context: "CommandContext", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
 ) -> None:
     """Make somebody, or change what is given. An address given again is active again, unless it unsubscribed."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     addresses = _addresses(ways)
-    connection = desk.connection(create=True)
-    with any_application(desk) as app, checked_addresses(), connection.transaction():
+    connection = context.connection(create=True)
+    with any_application(context) as app, checked_addresses(), connection.transaction():
         app.recipients.upsert(key, addresses, zone=zone, locale=locale, tenant=tenant, conn=connection)
         detail = {
             "tenant": tenant,
@@ -171,9 +171,9 @@ def set_recipient(
                 channel: [notifications.masked(each) for each in texts] for channel, texts in addresses.items()
             },
         }
-        desk.run(notifications.noted("recipient.set", f"recipient {key}", detail))
-        found = desk.run(notifications.show_recipient(key, tenant=tenant))
-        strange = [name for name in addresses if name not in app.channels.known] if desk.settings.app else []
+        context.run(notifications.noted("recipient.set", f"recipient {key}", detail))
+        found = context.run(notifications.show_recipient(key, tenant=tenant))
+        strange = [name for name in addresses if name not in app.channels.known] if context.settings.app else []
     reached = sorted({address.channel for address in found.addresses if address.state == "active"})
     click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'nothing but the application itself'}.", err=True)
     for address in found.addresses:
@@ -199,9 +199,9 @@ def set_recipient(
 @click.option("--quiet", "spans", multiple=True, metavar="SPAN", help='"22:00-08:00" or "22:00-10:00 fri,sat".')
 @click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Take it back. Repeatable.")
 @tenant_option
-@desk_options
+@context_options
 def prefer(
-    desk: "CommandContext",
+    context: "CommandContext",
     key: str | None,
     is_default: bool,
     wanted: bool | None,
@@ -230,11 +230,11 @@ def prefer(
     # Refuses what makes no sense, before anything is written.
     Preference(recipient=key, **wish)
     if key is not None:
-        look(desk, notifications.find_recipient(key, tenant=wish["tenant"]))
-    connection = desk.connection()
-    with any_application(desk) as app, connection.transaction():
+        look(context, notifications.find_recipient(key, tenant=wish["tenant"]))
+    connection = context.connection()
+    with any_application(context) as app, connection.transaction():
         app.recipients.prefer(key, conn=connection, **wish)
-        desk.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
+        context.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
     click.echo(f"Written{f' for {key}' if key else ' as the default'}; it holds for what is not sent yet.", err=True)
 
 
@@ -244,20 +244,20 @@ def prefer(
 @click.argument("address")
 @click.option("--reason", help="Kept with the address.")
 @tenant_option
-@desk_options
+@context_options
 def unsubscribe(
-    desk: "CommandContext", key: str, channel: str, address: str, reason: str | None, tenant: str | None
+    context: "CommandContext", key: str, channel: str, address: str, reason: str | None, tenant: str | None
 ) -> None:
     """Never again to this address, whatever else is said."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
-    connection = desk.connection()
-    with any_application(desk) as app, connection.transaction():
+    detail = look(context, notifications.show_recipient(key, tenant=tenant))
+    connection = context.connection()
+    with any_application(context) as app, connection.transaction():
         is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
         if is_known:
             said = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
-            desk.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said))
+            context.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said))
     if not is_known:
         known = (
             ", ".join(f"{each.channel} {notifications.masked(each.address)}" for each in detail.addresses[:8]) or "none"
@@ -270,22 +270,22 @@ def unsubscribe(
 @click.argument("key")
 @click.option("-y", "--yes", is_flag=True, help="Do it.")
 @tenant_option
-@desk_options
-def delete(desk: "CommandContext", key: str, yes: bool, tenant: str | None) -> None:
+@context_options
+def delete(context: "CommandContext", key: str, yes: bool, tenant: str | None) -> None:
     """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(desk, notifications.show_recipient(key, tenant=tenant))
+    detail = look(context, notifications.show_recipient(key, tenant=tenant))
     own = sum(row.is_own for row in detail.preferences)
     if not yes:
         raise Refused(
             f"this would delete {key}, with addresses ({len(detail.addresses)}), preferences ({own}) "
             "and inbox: confirm with --yes"
         )
-    connection = desk.connection()
-    with any_application(desk) as app, connection.transaction():
+    connection = context.connection()
+    with any_application(context) as app, connection.transaction():
         app.recipients.delete(key, tenant=tenant, conn=connection)
-        desk.run(notifications.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
+        context.run(notifications.noted("recipient.delete", f"recipient {key}", {"tenant": tenant}))
     click.echo(f"Deleted: {key}.", err=True)
 
 

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.errors import InvalidArguments
 
@@ -54,13 +54,13 @@ _part = click.argument("part", type=click.Choice(PARTS))
 @template.command("list", epilog="Example: sereno template list tender.published")
 @click.argument("event", required=False)
 @output_option
-@desk_options
-def list_templates(desk: "CommandContext", event: str | None, form: str) -> None:
+@context_options
+def list_templates(context: "CommandContext", event: str | None, form: str) -> None:
     """All templates, files and rows, with who changed a row last."""
     from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
 
-    rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in desk.run(list_rows(event))]
-    sources = _templates(desk, rows=False).sources()
+    rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in context.run(list_rows(event))]
+    sources = _templates(context, rows=False).sources()
     files = [_line(one.key, one.name, len(one.text)) for one in sources if event in (None, one.key.event)]
     found = sorted([*rows, *files], key=lambda line: [line[name] for name in ("event", "channel", "locale", "tenant")])
     columns = [Column(name, itemgetter(name)) for name in COLUMNS]
@@ -73,10 +73,12 @@ def list_templates(desk: "CommandContext", event: str | None, form: str) -> None
 @_locale
 @_tenant
 @output_option
-@desk_options
-def show(desk: "CommandContext", event: str, channel: str, locale: str | None, tenant: str | None, form: str) -> None:
+@context_options
+def show(
+    context: "CommandContext", event: str, channel: str, locale: str | None, tenant: str | None, form: str
+) -> None:
     """What counts for a recipient with this locale, part by part, and where it comes from."""
-    found = _templates(desk).find(event, channel, locale, tenant)
+    found = _templates(context).find(event, channel, locale, tenant)
     if not found:
         raise NoTemplate(_nothing(event, channel))
     if chosen_form(form) in ("json", "jsonl"):
@@ -94,9 +96,15 @@ def show(desk: "CommandContext", event: str, channel: str, locale: str | None, t
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @_locale
 @_tenant
-@desk_options
+@context_options
 def set_template(
-    desk: "CommandContext", event: str, channel: str, part: str, file: IO[str], locale: str | None, tenant: str | None
+    context: "CommandContext",
+    event: str,
+    channel: str,
+    part: str,
+    file: IO[str],
+    locale: str | None,
+    tenant: str | None,
 ) -> None:
     """Write a row, from a file or from the standard input. It goes before the files; workers see it in a minute."""
     from sereno.notifications.templates.operations import change, place  # noqa: PLC0415 - slow to import; --help needs none
@@ -106,7 +114,7 @@ def set_template(
         source = file.read()
     except UnicodeDecodeError:
         raise InvalidArguments("a template is text in UTF-8") from None
-    is_new = _tried(lambda: desk.run(change(where, source)))
+    is_new = _tried(lambda: context.run(change(where, source)))
     click.echo(f"{_spelled(where)}: {'written' if is_new else 'changed'}; workers see it within a minute.", err=True)
 
 
@@ -116,14 +124,16 @@ def set_template(
 @_part
 @_locale
 @_tenant
-@desk_options
-def delete(desk: "CommandContext", event: str, channel: str, part: str, locale: str | None, tenant: str | None) -> None:
+@context_options
+def delete(
+    context: "CommandContext", event: str, channel: str, part: str, locale: str | None, tenant: str | None
+) -> None:
     """Delete a row: what a file says counts again."""
     from sereno.notifications.templates.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.templates.operations import place  # noqa: PLC0415 - see above
 
     where = place(event, channel, part, locale, tenant)
-    if not desk.run(operation(where)):
+    if not context.run(operation(where)):
         raise NoTemplate(f"There is no row {_spelled(where)}; `sereno template list` shows those that are there.")
     click.echo(f"{_spelled(where)}: deleted.", err=True)
 
@@ -137,9 +147,9 @@ def delete(desk: "CommandContext", event: str, channel: str, part: str, locale: 
 @_locale
 @_tenant
 @output_option
-@desk_options
+@context_options
 def preview(
-    desk: "CommandContext",
+    context: "CommandContext",
     event: str,
     channel: str,
     payload: str | None,
@@ -154,8 +164,8 @@ def preview(
 
     if (payload is None) != last:
         raise click.UsageError("With what? Give --payload JSON, or --last for that of the last event.")
-    values = _last(desk, event, tenant) if payload is None else _decoded(payload)
-    content = _content(desk, event, channel, values, Recipient(key=recipient, tenant=tenant, locale=locale))
+    values = _last(context, event, tenant) if payload is None else _decoded(payload)
+    content = _content(context, event, channel, values, Recipient(key=recipient, tenant=tenant, locale=locale))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(content)
         return
@@ -169,8 +179,8 @@ def preview(
 
 @template.command(epilog="Example: sereno template lint -a shop.jobs:app")
 @output_option
-@desk_options
-def lint(desk: "CommandContext", form: str) -> int:
+@context_options
+def lint(context: "CommandContext", form: str) -> int:
     """Look for mistakes: names that no payload has, mails without a subject, messages too large. Exits with 1 then.
 
     With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
@@ -178,37 +188,37 @@ def lint(desk: "CommandContext", form: str) -> int:
     from sereno.notifications.templates.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - see above
 
-    templates = _templates(desk)
-    payloads = {name: desk.run(last_payload(name)) for name in templates.events()}
+    templates = _templates(context)
+    payloads = {name: context.run(last_payload(name)) for name in templates.events()}
     known = {name: payload for name, payload in payloads.items() if payload is not None}
-    channels = desk.app.channels.known if desk.settings.app else {}
+    channels = context.app.channels.known if context.settings.app else {}
     largest = {name: one.largest for name, one in channels.items() if one.largest is not None}
-    found = _tried(lambda: lint_apart(templates, _events(desk), largest, known))
+    found = _tried(lambda: lint_apart(templates, _events(context), largest, known))
     columns = [Column(name, attrgetter(name)) for name in ("level", "template", "message")]
     show_list(form, found, columns, empty=f"{counted(len(templates), 'template')}, nothing wrong.")
-    if not desk.settings.app:
+    if not context.settings.app:
         click.echo("Names and sizes were not checked: name your application with -a.", err=True)
     return 1 if any(finding.level == "error" for finding in found) else 0
 
 
-def _templates(desk: "CommandContext", *, rows: bool = True) -> "TemplateSet":
+def _templates(context: "CommandContext", *, rows: bool = True) -> "TemplateSet":
     from sereno.notifications.templates.store import read  # noqa: PLC0415 - see above
     from sereno.notifications.templates.templates import TemplateSet, directory_of  # noqa: PLC0415 - slow to import; --help needs none
 
-    made = TemplateSet(directory_of(desk.settings.templates))
+    made = TemplateSet(directory_of(context.settings.templates))
     if rows:
-        made.use_rows(desk.run(read())[1] or {})
+        made.use_rows(context.run(read())[1] or {})
     return made
 
 
 def _content(
-    desk: "CommandContext", event: str, channel: str, values: dict[str, Any], recipient: "Recipient"
+    context: "CommandContext", event: str, channel: str, values: dict[str, Any], recipient: "Recipient"
 ) -> "Content":
     """As a worker does it: a function of the code may go before the templates, or behind."""
     from sereno.notifications.templates.preview import render  # noqa: PLC0415 - slow to import; --help needs none
 
-    definition = desk.app.notifications.definitions.get(event) if desk.settings.app else None
-    templates = _templates(desk)
+    definition = context.app.notifications.definitions.get(event) if context.settings.app else None
+    templates = _templates(context)
     made = _tried(lambda: render(definition, templates, event, channel, values, recipient))
     if made is None:
         raise NoTemplate(_nothing(event, channel))
@@ -224,19 +234,19 @@ def _tried(action: Callable[[], T]) -> T:
         raise BadTemplate(_shown(str(error))) from None
 
 
-def _events(desk: "CommandContext") -> "dict[str, DeclaredEvent] | None":
+def _events(context: "CommandContext") -> "dict[str, DeclaredEvent] | None":
     from sereno.notifications.templates.lint import declared  # noqa: PLC0415 - slow to import; --help needs none
 
-    if not desk.settings.app:
+    if not context.settings.app:
         return None
-    post = desk.app.notifications
+    post = context.app.notifications
     return {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
 
 
-def _last(desk: "CommandContext", event: str, tenant: str | None) -> dict[str, Any]:
+def _last(context: "CommandContext", event: str, tenant: str | None) -> dict[str, Any]:
     from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(last_payload(event, tenant))
+    found = context.run(last_payload(event, tenant))
     if found is None:
         raise NoTemplate(f"There was no event {event} yet: give --payload JSON.")
     return found

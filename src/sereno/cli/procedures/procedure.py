@@ -8,7 +8,7 @@ import click
 from sereno.cli.failures import UNHEALTHY
 from sereno.cli.monitoring.doctor import tell
 from sereno.cli.notifications.page import OrderedGroup
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, human_seconds, short_time, show_json, show_list, show_record
 from sereno.errors import ConfigurationError, InvalidArguments
 
@@ -63,9 +63,9 @@ def target_option(function: Any) -> Any:
 )
 @click.option("--note", help="Why; shown beside it.")
 @output_option
-@desk_options
+@context_options
 def allow(
-    desk: "CommandContext",
+    context: "CommandContext",
     name: str,
     target: str,
     params: str | None,
@@ -77,8 +77,8 @@ def allow(
     """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
     from sereno.procedures.operations import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    signature = _done(_board(desk).resolve(target, name, params=params, kind=kind))
-    made = desk.run(operation(target, signature, given=dict(map(_pair, given)), **options))
+    signature = _done(_board(context).resolve(target, name, params=params, kind=kind))
+    made = context.run(operation(target, signature, given=dict(map(_pair, given)), **options))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
         return
@@ -88,52 +88,52 @@ def allow(
 
 @procedure.command("list", epilog="Example: sereno procedure list")
 @output_option
-@desk_options
-def list_allowed(desk: "CommandContext", form: str) -> None:
+@context_options
+def list_allowed(context: "CommandContext", form: str) -> None:
     """Those that jobs may call, each with its newest call that ended well."""
     from sereno.procedures.operations import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, desk.run(operation()), COLUMNS, empty="Jobs may call none: sereno procedure allow SCHEMA.NAME")
+    show_list(form, context.run(operation()), COLUMNS, empty="Jobs may call none: sereno procedure allow SCHEMA.NAME")
 
 
 @procedure.command(epilog="Example: sereno procedure show reporting.close_day")
 @click.argument("name", metavar="SCHEMA.NAME")
 @target_option
 @output_option
-@desk_options
-def show(desk: "CommandContext", name: str, target: str, form: str) -> None:
+@context_options
+def show(context: "CommandContext", name: str, target: str, form: str) -> None:
     """One that jobs may call, and what its newest calls brought."""
     from sereno.procedures.operations import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = desk.run(operation(target, name))
+    found = context.run(operation(target, name))
     show_record(form, found, lambda: _lines(found))
 
 
 @procedure.command(epilog="Example: sereno procedure revoke reporting.close_day")
 @click.argument("name", metavar="SCHEMA.NAME")
 @target_option
-@desk_options
-def revoke(desk: "CommandContext", name: str, target: str) -> None:
+@context_options
+def revoke(context: "CommandContext", name: str, target: str) -> None:
     """No job calls it any more: those that want to end as dead. What was brought so far stays with its jobs."""
     from sereno.procedures.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    click.echo(f"No job may call {desk.run(operation(target, name)).signature}.", err=True)
+    click.echo(f"No job may call {context.run(operation(target, name)).signature}.", err=True)
 
 
 @procedure.command(epilog="Example: sereno procedure check || alert")
 @click.argument("name", metavar="[SCHEMA.NAME]", required=False)
 @target_option
 @output_option
-@desk_options
-def check(desk: "CommandContext", name: str | None, target: str, form: str) -> int:
+@context_options
+def check(context: "CommandContext", name: str | None, target: str, form: str) -> int:
     """Whether they are still what was allowed, each in its own database. Exits with 6 when one is not."""
     from sereno.procedures import operations as procedures  # noqa: PLC0415 - slow to import; --help needs none
 
     if name is None:
-        wanted = [line.allowed for line in desk.run(procedures.list_allowed())]
+        wanted = [line.allowed for line in context.run(procedures.list_allowed())]
     else:
-        wanted = [desk.run(procedures.find(target, name))]
-    board = _board(desk)
+        wanted = [context.run(procedures.find(target, name))]
+    board = _board(context)
 
     async def look() -> list[procedures.Finding]:
         return [await board.check(each) for each in wanted]
@@ -156,9 +156,9 @@ def check(desk: "CommandContext", name: str | None, target: str, form: str) -> i
 @click.option("--args", "arguments", metavar="JSON", help="All parameters as one object, for what is neither.")
 @click.option("--tenant")
 @output_option
-@desk_options
+@context_options
 def run(
-    desk: "CommandContext",
+    context: "CommandContext",
     name: str,
     target: str,
     params: Sequence[str],
@@ -172,11 +172,11 @@ def run(
     from sereno.procedures.operations import find  # noqa: PLC0415 - see above
 
     given = {**_object(arguments), **dict(map(_pair, params))}
-    allowed = desk.run(find(target, name))
-    _done(_board(desk).check_params(allowed, given))
-    task = _task(desk.app, allowed)
-    wanted = desk.app.new_job(task, _encoded(given), JobOptions(tenant=tenant))
-    (made,) = desk.run(enqueue([wanted]))
+    allowed = context.run(find(target, name))
+    _done(_board(context).check_params(allowed, given))
+    task = _task(context.app, allowed)
+    wanted = context.app.new_job(task, _encoded(given), JobOptions(tenant=tenant))
+    (made,) = context.run(enqueue([wanted]))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
         return
@@ -190,10 +190,10 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def _board(desk: "CommandContext") -> "ProcedureBoard":
+def _board(context: "CommandContext") -> "ProcedureBoard":
     from sereno.procedures.operations import ProcedureBoard  # noqa: PLC0415 - slow to import; --help needs none
 
-    return ProcedureBoard(desk.settings, desk.url)
+    return ProcedureBoard(context.settings, context.url)
 
 
 def _task(app: "Sereno", allowed: "AllowedProcedure") -> str:

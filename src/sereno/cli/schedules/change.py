@@ -9,7 +9,7 @@ import click
 
 from sereno.cli.failures import NOTHING_MATCHED
 from sereno.cli.jobs.operation import background_option, check_rate, counted_in_time, rate_option, tell_begun
-from sereno.cli.options import Moment, bulk_options, desk_options, output_option
+from sereno.cli.options import Moment, bulk_options, context_options, output_option
 from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedules.options import confirm, existing, how_many, which_options, would
 
@@ -34,7 +34,7 @@ DONE = {
 }
 
 
-def steering_options(function: F) -> F:
+def change_options(function: F) -> F:
     """Of commands that change many schedules, at once or in the background."""
     return rate_option(background_option(bulk_options(function)))
 
@@ -43,11 +43,11 @@ def steering_options(function: F) -> F:
 @which_options()
 @click.option("--until", type=Moment(future=True), help=UNTIL)
 @click.option("--note", help="Why; shown wherever somebody wonders.")
-@steering_options
+@change_options
 @output_option
-@desk_options
+@context_options
 def pause(
-    desk: "CommandContext", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any
+    context: "CommandContext", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any
 ) -> int:
     """Fire them no more, or not before a date. What runs goes on."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
@@ -56,71 +56,71 @@ def pause(
     _check_note(note)
     words = "" if until is None else f", until {_on_this_clock(until)}"
     how = ScheduleBulkRequest(until=until, note=note)
-    return _change(desk, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
+    return _change(context, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
 
 
 @click.command(epilog="Example: sereno schedule resume reconcile:r42")
 @which_options()
-@steering_options
+@change_options
 @output_option
-@desk_options
-def resume(desk: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
+@context_options
+def resume(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Fire them again, from now on. What passed meanwhile is not caught up."""
     from sereno.schedules.operations import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     later = rest["dry_run"] or rest["background"]
-    parked = 0 if wanted.is_empty or later else _parked(desk, wanted)
-    code = _change(desk, "resume", wanted, operation, "", **rest)
+    parked = 0 if wanted.is_empty or later else _parked(context, wanted)
+    code = _change(context, "resume", wanted, operation, "", **rest)
     if parked:
         were = "1 of them was" if parked == 1 else f"{parked:,} of them were"
         click.echo(f"{'It was' if wanted.keys else were} parked: {PARKED_AGAIN}", err=True)
     return code
 
 
-def _parked(desk: "CommandContext", wanted: "ScheduleFilter") -> int:
+def _parked(context: "CommandContext", wanted: "ScheduleFilter") -> int:
     from dataclasses import replace  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.schedules.lists import tally  # noqa: PLC0415 - see above
 
-    return desk.run(tally(replace(wanted, states=["parked"]), "resume")).total.value
+    return context.run(tally(replace(wanted, states=["parked"]), "resume")).total.value
 
 
 @click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
 @which_options()
 @click.option("--note", help="Why; shown wherever somebody wonders.")
-@steering_options
+@change_options
 @output_option
-@desk_options
-def disable(desk: "CommandContext", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
+@context_options
+def disable(context: "CommandContext", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
     """Fire them no more until somebody resumes them."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
     return _change(
-        desk, "disable", wanted, partial(operation, note=note), "", how=ScheduleBulkRequest(note=note), **rest
+        context, "disable", wanted, partial(operation, note=note), "", how=ScheduleBulkRequest(note=note), **rest
     )
 
 
 @click.command(epilog="Example: sereno schedule delete --tenant r42 --dry-run")
 @which_options()
-@steering_options
+@change_options
 @output_option
-@desk_options
-def delete(desk: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
+@context_options
+def delete(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
     """Remove them for good. Their jobs stay as history."""
     from sereno.schedules.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    return _change(desk, "delete", wanted, operation, "", **rest)
+    return _change(context, "delete", wanted, operation, "", **rest)
 
 
 @click.command(epilog='Example: sereno schedule spread "reconcile:*" --over 20m --dry-run')
 @which_options()
 @click.option("--over", required=True, metavar="DURATION", help='Such as "20m"; 0 takes the spread away.')
-@steering_options
+@change_options
 @output_option
-@desk_options
-def spread(desk: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
+@context_options
+def spread(context: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
     """Give each its own place in a window. It fires there after each instant, always at the same place."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - see above
     from sereno.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
@@ -131,11 +131,11 @@ def spread(desk: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: 
     checked(Daily("00:00", spread=over))
     words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
     how = ScheduleBulkRequest(window=over)
-    return _change(desk, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
+    return _change(context, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
 
 
 def _change(
-    desk: "CommandContext",
+    context: "CommandContext",
     verb: "Verb",
     wanted: "ScheduleFilter",
     operation: "Callable[[ScheduleFilter], Operation[int]]",
@@ -156,19 +156,19 @@ def _change(
             'Which schedules? Name a key, a pattern such as "menu:*", or give --task, --tenant or --search.'
         )
     if dry_run:
-        return _tell_tally(desk, verb, wanted, words, form, fail_empty=fail_empty)
-    meant = confirm(desk, verb, wanted, yes)
-    state = existing(desk, next(iter(wanted.keys))).state if wanted.keys else None
+        return _tell_tally(context, verb, wanted, words, form, fail_empty=fail_empty)
+    meant = confirm(context, verb, wanted, yes)
+    state = existing(context, next(iter(wanted.keys))).state if wanted.keys else None
     if background and meant:
-        return _begin(desk, verb, wanted, how, rate=rate, form=form, fail_empty=fail_empty)
+        return _begin(context, verb, wanted, how, rate=rate, form=form, fail_empty=fail_empty)
     if not background:
         check_rate(rate)
-    changed = desk.carry_out(in_batches(wanted, operation)) if meant else 0
+    changed = context.carry_out(in_batches(wanted, operation)) if meant else 0
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"changed": changed}, indent=2 if form == "json" else 0)
     elif changed:
         click.echo(f"{DONE[verb]}: {how_many(changed)}{words}.")
-    elif state is None or wanted.task or wanted.tenant or wanted.sought:
+    elif state is None or wanted.task or wanted.tenant or wanted.search_params:
         click.echo("Nothing matched: nothing was done.")
     else:
         click.echo(f"It is {state}: there is nothing to {verb}.", err=True)
@@ -185,7 +185,7 @@ ACTIONS: "dict[Verb, ScheduleAction]" = {
 
 
 def _begin(
-    desk: "CommandContext",
+    context: "CommandContext",
     verb: "Verb",
     wanted: "ScheduleFilter",
     how: "ScheduleBulkRequest | None",
@@ -198,19 +198,19 @@ def _begin(
     from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     action = ACTIONS[verb]
-    total = counted_in_time(desk, bulk.count_schedules(action, wanted))
-    made = desk.run(bulk.begin_schedules(action, wanted, how, rate=rate, yes=True, total=total))
+    total = counted_in_time(context, bulk.count_schedules(action, wanted))
+    made = context.run(bulk.begin_schedules(action, wanted, how, rate=rate, yes=True, total=total))
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
 def _tell_tally(
-    desk: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
+    context: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
 ) -> int:
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     if wanted.keys:
-        existing(desk, next(iter(wanted.keys)))
-    found = desk.run(tally(wanted, verb))
+        existing(context, next(iter(wanted.keys)))
+    found = context.run(tally(wanted, verb))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import as_json, chosen_form, show_json
 from sereno.cli.schedules.options import which_options
 from sereno.cli.schedules.write import job_maker
@@ -35,14 +35,14 @@ WORDS = ("Created", "changed", "unchanged", "refused")
 
 @click.command("export", epilog='Example: sereno schedule export "menu:*" > menus.jsonl')
 @which_options(states=True)
-@desk_options
-def export_schedules(desk: "CommandContext", wanted: "ScheduleFilter") -> None:
+@context_options
+def export_schedules(context: "CommandContext", wanted: "ScheduleFilter") -> None:
     """Definitions, as lines of JSON. What they are, not how they went."""
     from sereno.schedules.bulk_write import exported  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.store import page  # noqa: PLC0415 - see above
 
     after, number = "", 0
-    while rows := desk.run(page(wanted, PAGE, after)):
+    while rows := context.run(page(wanted, PAGE, after)):
         for row in rows:
             click.echo(as_json(exported(row)))
         after, number = rows[-1].key, number + len(rows)
@@ -58,9 +58,9 @@ def export_schedules(desk: "CommandContext", wanted: "ScheduleFilter") -> None:
 @click.option("--strict", is_flag=True, help="All of them, or none.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @output_option
-@desk_options
+@context_options
 def import_schedules(
-    desk: "CommandContext",
+    context: "CommandContext",
     path: str | None,
     program: str | None,
     source: str | None,
@@ -82,19 +82,19 @@ def import_schedules(
     if source and not program:
         raise click.UsageError("--source belongs to --from.")
     address = None if source is None else _address(source)
-    make_job = job_maker(desk, unchecked=not desk.settings.app)
+    make_job = job_maker(context, unchecked=not context.settings.app)
     names = _renames(renames)
-    made = Import(desk, make_job, names, strict=strict, dry_run=dry_run)
-    desk.connection(create=not dry_run)
+    made = Import(context, make_job, names, strict=strict, dry_run=dry_run)
+    context.connection(create=not dry_run)
     if program is not None:
-        _read_program(desk, made, program, address, names)
+        _read_program(context, made, program, address, names)
     else:
         assert path is not None
         with _opened(path) as file, _bar(path, file) as sources:
             made.read(sources)
     _forget_notes_of_refused(made)
     _tell(made, form)
-    if not desk.settings.app and made.written:
+    if not context.settings.app and made.written:
         click.echo("The jobs were not checked: with -a, your application checks them.", err=True)
     return USAGE if made.refused else 0
 
@@ -143,26 +143,26 @@ def _address(source: str) -> str:
 
 
 def _read_program(
-    desk: "CommandContext", made: "Import", program: str, address: str | None, renamed: Collection[str]
+    context: "CommandContext", made: "Import", program: str, address: str | None, renamed: Collection[str]
 ) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - see above
     from sereno.cli.schedules.importing import of_program  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = _found(desk, program, address)
+    found = _found(context, program, address)
     made.read(of_program(each for each in found if not each.left_out))
     made.notes += [(visible(each.key), str(each.note)) for each in found if each.left_out]
     tasks = {each.schedule["task"] for each in found if each.schedule is not None}
-    if program == "pg-cron" and tasks - {*renamed, *(desk.app.registry.names if desk.settings.app else ())}:
+    if program == "pg-cron" and tasks - {*renamed, *(context.app.registry.names if context.settings.app else ())}:
         made.notes.append((SQL_TASK, f"write this task, or name the one that runs SQL with --task-map {SQL_TASK}=…"))
 
 
-def _found(desk: "CommandContext", program: str, address: str | None) -> "list[ImportedSchedule]":
+def _found(context: "CommandContext", program: str, address: str | None) -> "list[ImportedSchedule]":
     from sereno.database.connect import connect  # noqa: PLC0415 - see above
     from sereno.schedules.importers import read  # noqa: PLC0415 - slow to import; --help needs none
 
     if address is None:
-        return read(program, desk.connection())
-    with connect(address, desk.settings, "import") as connection:
+        return read(program, context.connection())
+    with connect(address, context.settings, "import") as connection:
         return read(program, connection)
 
 

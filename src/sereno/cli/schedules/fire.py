@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import Rate, desk_options, output_option
+from sereno.cli.options import Rate, context_options, output_option
 from sereno.cli.output import chosen_form, counted, show_json, visible
 from sereno.cli.schedules.options import Moments, ask, existing, someone_is_there
 from sereno.errors import InvalidArguments, Refused
@@ -25,13 +25,13 @@ LISTED = 20
 @click.command("run", epilog="Example: sereno schedule run reconcile:r42")
 @click.argument("key")
 @output_option
-@desk_options
-def run_now(desk: "CommandContext", key: str, form: str) -> None:
+@context_options
+def run_now(context: "CommandContext", key: str, form: str) -> None:
     """Fire it now, and print the job's id. Whatever its rule says, and whether or not a run goes on."""
     from sereno.schedules.operations import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    existing(desk, key)
-    made = desk.run(operation(key))
+    existing(context, key)
+    made = context.run(operation(key))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
         return
@@ -51,12 +51,12 @@ class PassedInstant:
 
 @click.command(epilog="Example: sereno schedule tick -o json")
 @output_option
-@desk_options
-def tick(desk: "CommandContext", form: str) -> None:
+@context_options
+def tick(context: "CommandContext", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
     from sereno.schedules.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
 
-    done = drive(passes(Ticker()), desk.run)
+    done = drive(passes(Ticker()), context.run)
     parked = [{"key": key, "why": why} for key, why in done.parked]
     passed = PassedInstant(done.fires, done.skips, done.runs_ended, parked)
     if chosen_form(form) in ("json", "jsonl"):
@@ -76,12 +76,12 @@ def tick(desk: "CommandContext", form: str) -> None:
 @click.option("--dry-run", is_flag=True, help="List the instants, and do nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 @output_option
-@desk_options
+@context_options
 def backfill(
-    desk: "CommandContext", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
+    context: "CommandContext", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
 ) -> None:
     """Run instants of the past, each at most once. Dates are on the schedule's own clock; "7d" is so long ago."""
-    plan = _planned(desk, key, start, end)
+    plan = _planned(context, key, start, end)
     wanted = [at for at in plan.instants if at not in plan.done]
     as_json = chosen_form(form) in ("json", "jsonl")
     if not as_json:
@@ -92,7 +92,7 @@ def backfill(
         return
     if wanted and not yes:
         _confirm(_jobs_to_make(plan, wanted))
-    jobs = _make(desk, key, wanted, rate) if wanted else []
+    jobs = _make(context, key, wanted, rate) if wanted else []
     if as_json or wanted:
         _tell_made(jobs, len(wanted) - len(jobs), form)
 
@@ -123,14 +123,14 @@ def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
         click.echo(f"Left as they were, because they were recorded before: {counted(left, 'instant')}.", err=True)
 
 
-def _planned(desk: "CommandContext", key: str, start: str, end: str) -> "Backfill":
+def _planned(context: "CommandContext", key: str, start: str, end: str) -> "Backfill":
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import backfill_plan  # noqa: PLC0415 - see above
     from sereno.schedules.store import clock  # noqa: PLC0415 - see above
     from sereno.zones import moment  # noqa: PLC0415 - slow to import; --help needs none
 
-    row = existing(desk, key)
-    now = moment(desk.run(clock()))
+    row = existing(context, key)
+    now = moment(context.run(clock()))
     there = clock_of(row.rule)
     first, last = (Moments(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end)))
     if last > now:
@@ -141,7 +141,7 @@ def _planned(desk: "CommandContext", key: str, start: str, end: str) -> "Backfil
     if last <= first:
         cure = "swap them" if last < first else "there is nothing between them"
         raise InvalidArguments(f"TO ({_typed(end, there)}) is not after FROM ({start}): {cure}")
-    return desk.run(backfill_plan(key, first, last))
+    return context.run(backfill_plan(key, first, last))
 
 
 def _typed(text: str, clock: tzinfo) -> str:
@@ -153,7 +153,7 @@ def _typed(text: str, clock: tzinfo) -> str:
     return f"{text}, {clock}" if bare else text
 
 
-def _make(desk: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
+def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate: float | None) -> "list[Job]":
     from sereno.schedules.operations import Pace, batches  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import backfill as operation  # noqa: PLC0415 - see above
 
@@ -161,7 +161,7 @@ def _make(desk: "CommandContext", key: str, wanted: Sequence[datetime], rate: fl
     pace = Pace(rate)
     with progress(len(wanted), "Making jobs") as bar:
         for some in batches(wanted):
-            made += desk.run(operation(key, some, pace=pace))
+            made += context.run(operation(key, some, pace=pace))
             bar.update(len(some))
     return made
 

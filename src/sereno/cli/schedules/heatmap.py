@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 from sereno.cli.schedules.options import how_many, which_options
 from sereno.duration import seconds, spoken
@@ -31,14 +31,14 @@ COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell
 @click.option("--next", "span", default="24h", show_default=True, metavar="DURATION")
 @click.option("--tz", metavar="ZONE", help="The clock of the hours.  [default: this machine's]")
 @output_option
-@desk_options
-def heatmap(desk: "CommandContext", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
+@context_options
+def heatmap(context: "CommandContext", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
     """How many fires are to come. Five minutes by five minutes, an hour a line."""
     from sereno.schedules.heatmap import heatmap as operation  # noqa: PLC0415 - see above
     from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
 
     clock = zone(tz).info if tz else None
-    found = desk.run(operation(wanted, _span(span)))
+    found = context.run(operation(wanted, _span(span)))
     match chosen_form(form):
         case "json":
             show_json(found)

@@ -50,9 +50,9 @@ class Import:
     """One import, and what became of it."""
 
     def __init__(
-        self, desk: CommandContext, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool
+        self, context: CommandContext, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._make_job = make_job
         self._renames = renames
         self._strict = strict
@@ -84,7 +84,7 @@ class Import:
 
     def read(self, sources: Iterable[Source]) -> None:
         """All of them. Strict: in one transaction, which the first refusal ends."""
-        connection = self._desk.connection()
+        connection = self._context.connection()
         with connection.transaction() if self._strict else nullcontext():
             chunk: list[AcceptedDefinition] = []
             for source in sources:
@@ -126,8 +126,8 @@ class Import:
         if not chunk:
             return
         try:
-            with self._desk.connection().transaction(force_rollback=self.dry_run):
-                found = self._desk.run(write([each.wanted for each in chunk]))
+            with self._context.connection().transaction(force_rollback=self.dry_run):
+                found = self._context.run(write([each.wanted for each in chunk]))
         except psycopg.OperationalError:
             raise
         except (SerenoError, psycopg.Error) as error:

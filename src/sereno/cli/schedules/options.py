@@ -72,14 +72,14 @@ def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFi
 
     for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):
         check_text(name, value)
-    return ScheduleFilter.of(which, **others, sought=searched(search, SCHEDULE_FIELDS))
+    return ScheduleFilter.of(which, **others, search_params=searched(search, SCHEDULE_FIELDS))
 
 
 def in_filter_words(wanted: "ScheduleFilter") -> str:
     """What was given, for a sentence."""
     given = [*(wanted.keys or ()), *([wanted.pattern] if wanted.pattern else [])]
     given += [f"{name} {value}" for name, value in (("task", wanted.task), ("tenant", wanted.tenant)) if value]
-    given += [wanted.sought.text] if wanted.sought is not None else []
+    given += [wanted.search_params.text] if wanted.search_params is not None else []
     return ", ".join(given) or "any"
 
 
@@ -171,19 +171,19 @@ class Moments:
             ) from None
 
 
-def existing(desk: "CommandContext", key: str) -> "ScheduleRow":
+def existing(context: "CommandContext", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
     from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import find  # noqa: PLC0415 - see above
 
     check_text("key", key)
     try:
-        return desk.run(find(key))
+        return context.run(find(key))
     except InvalidSchedule as error:
         raise NoSchedule(str(error)) from None
 
 
-def confirm(desk: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
+def confirm(context: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
     """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -194,7 +194,7 @@ def confirm(desk: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", yes:
             f"this would {verb} every schedule that matches ({in_filter_words(wanted)}): "
             "look with --dry-run, confirm with --yes"
         )
-    found = desk.run(tally(wanted, verb))
+    found = context.run(tally(wanted, verb))
     if not found.total.value:
         return False
     click.echo(would(verb, found), err=True)

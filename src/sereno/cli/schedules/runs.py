@@ -36,7 +36,7 @@ MEANWHILE = {
 }
 
 
-def last_job(desk: "CommandContext", detail: ScheduleDetail) -> JobDetail | None:
+def last_job(context: "CommandContext", detail: ScheduleDetail) -> JobDetail | None:
     """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
     live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
     wanted = detail.schedule.last_job_id
@@ -45,7 +45,7 @@ def last_job(desk: "CommandContext", detail: ScheduleDetail) -> JobDetail | None
     if wanted is None:
         return None
     try:
-        return desk.run(show_job(wanted))
+        return context.run(show_job(wanted))
     except JobNotFound:
         return None
 

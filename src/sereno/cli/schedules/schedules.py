@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import chosen_form, show_json, show_list
 from sereno.cli.schedules.change import delete, disable, pause, resume, spread
 from sereno.cli.schedules.files import export_schedules, import_schedules
@@ -45,9 +45,15 @@ def schedule() -> None:
 @click.option("--after", metavar="KEY", default="", help="Only keys after this one: the next page.")
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
 @output_option
-@desk_options
+@context_options
 def list_schedules(
-    desk: "CommandContext", wanted: "ScheduleFilter", soonest: bool, limit: int, after: str, fail_empty: bool, form: str
+    context: "CommandContext",
+    wanted: "ScheduleFilter",
+    soonest: bool,
+    limit: int,
+    after: str,
+    fail_empty: bool,
+    form: str,
 ) -> int:
     """What runs when, how it went, what is next. Times are on the schedule's own clock."""
     from sereno.cli.schedules.table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
@@ -57,7 +63,7 @@ def list_schedules(
     if soonest and after:
         raise click.UsageError("--after goes on by key: it does not go with --soonest.")
     check_text("after", after or None)
-    page = desk.run(operation(wanted, limit=limit, after=after, soonest=soonest))
+    page = context.run(operation(wanted, limit=limit, after=after, soonest=soonest))
     empty = "No schedule matches."
     match chosen_form(form):
         case "table":
@@ -77,17 +83,17 @@ def list_schedules(
 @click.argument("key")
 @click.option("-n", "--runs", default=10, show_default=True, type=click.IntRange(0, 1000), help="Runs and skips.")
 @output_option
-@desk_options
-def show(desk: "CommandContext", key: str, runs: int, form: str) -> None:
+@context_options
+def show(context: "CommandContext", key: str, runs: int, form: str) -> None:
     """One schedule, with its last and its next runs."""
     from sereno.cli.schedules.page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.cli.schedules.runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
-    existing(desk, key)
+    existing(context, key)
     as_json = chosen_form(form) in ("json", "jsonl")
-    detail = desk.run(operation(key, fires=runs if as_json or not runs else LOOKED_AT))
-    last = last_job(desk, detail)
+    detail = context.run(operation(key, fires=runs if as_json or not runs else LOOKED_AT))
+    last = last_job(context, detail)
     if as_json:
         show_json(page_object(detail, last), indent=2 if form == "json" else 0)
     else:
@@ -98,15 +104,15 @@ def show(desk: "CommandContext", key: str, runs: int, form: str) -> None:
 @click.argument("key")
 @click.option("-n", "--count", default=5, show_default=True, type=click.IntRange(1, 1000))
 @output_option
-@desk_options
-def next_instants(desk: "CommandContext", key: str, count: int, form: str) -> None:
+@context_options
+def next_instants(context: "CommandContext", key: str, count: int, form: str) -> None:
     """When it runs next. With a note where its clock is turned."""
     from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
-    existing(desk, key)
-    detail = desk.run(operation(key, fires=0, upcoming=count))
+    existing(context, key)
+    detail = context.run(operation(key, fires=0, upcoming=count))
     row = detail.schedule
     if chosen_form(form) in ("json", "jsonl"):
         upcoming = [words.instant_object(each) for each in detail.upcoming]

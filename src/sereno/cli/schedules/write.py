@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import chosen_form, show_json
 from sereno.cli.schedules.options import Moments, as_rule, rule_options
 from sereno.errors import ConfigurationError
@@ -62,26 +62,26 @@ POLICIES = (
 @click.option("--disable-after", type=click.IntRange(1), metavar="N", help="So many failed runs in a row.")
 @click.option("--unchecked", is_flag=True, help="Without an application that knows the task.")
 @output_option
-@desk_options
+@context_options
 def add(
-    desk: "CommandContext", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any
+    context: "CommandContext", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any
 ) -> None:
     """Make a schedule, or change the one of this key to be so."""
     from sereno.schedules.bulk_write import DescribedSchedule, write  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode(errors="surrogateescape")
-    described = _described(key, task, raw, job_maker(desk, unchecked), options)
-    desk.connection(create=True)
-    (made,) = desk.run(write([DescribedSchedule(described)]))
-    _tell_made(desk, described.when, _clock(options["rule"], described.when), made, form)
+    described = _described(key, task, raw, job_maker(context, unchecked), options)
+    context.connection(create=True)
+    (made,) = context.run(write([DescribedSchedule(described)]))
+    _tell_made(context, described.when, _clock(options["rule"], described.when), made, form)
 
 
-def job_maker(desk: "CommandContext", unchecked: bool) -> "MakeJob":
+def job_maker(context: "CommandContext", unchecked: bool) -> "MakeJob":
     """Checks the job with the application, if there is one."""
     from sereno.schedules.bulk_write import unchecked_job  # noqa: PLC0415 - slow to import; --help needs none
 
-    if desk.settings.app and not unchecked:
-        return desk.app.new_job
+    if context.settings.app and not unchecked:
+        return context.app.new_job
     if not unchecked:
         raise ConfigurationError(
             "the job is checked with your application: name it with -a module:attr, or set SERENO_APP; "
@@ -116,7 +116,7 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
     return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
 
 
-def _tell_made(desk: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
+def _tell_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedules.text import full_time, relative  # noqa: PLC0415 - slow to import
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
@@ -133,7 +133,7 @@ def _tell_made(desk: "CommandContext", when: "When", shown_on: "tzinfo", made: "
     if at is None:
         click.echo(f"It is {made.state}: nothing is to come.")
     else:
-        now = moment(desk.run(clock()))
+        now = moment(context.run(clock()))
         click.echo(f"Next: {full_time(at, shown_on)}, {relative(at, now)}.")
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options
+from sereno.cli.options import context_options
 
 if TYPE_CHECKING:
     from sereno.app import Sereno
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: sereno server -a shop:app --port 8765")
 @click.option("--host", help="Where to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
-@desk_options
-def server(desk: "CommandContext", host: str | None, port: int | None) -> None:
+@context_options
+def server(context: "CommandContext", host: str | None, port: int | None) -> None:
     """Answer people and programs until TERM or Ctrl-C. Without an application, tasks cannot be enqueued by it."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.cli.services.serving import HTTPServer  # noqa: PLC0415 - see above
     from sereno.telemetry.log_events import configure  # noqa: PLC0415 - see above
 
-    app = _application(desk)
+    app = _application(context)
     try:
         serving = HTTPServer(app, host, port)
         configure(app.settings.log_level, app.settings.log_format)
@@ -43,13 +43,13 @@ async def _until_told(serving: "HTTPServer") -> None:
     await serving.run()
 
 
-def _application(desk: "CommandContext") -> "Sereno":
+def _application(context: "CommandContext") -> "Sereno":
     """The one that is named, or one without tasks; on the database of the command line where that names one."""
     from sereno.app import Sereno  # noqa: PLC0415 - slow to import; --help needs none
 
     named = ("database_url", "schema")
-    given = {name: getattr(desk.settings, name) for name in named if desk.sources.get(name) == "given"}
-    app = desk.app_or_none()
+    given = {name: getattr(context.settings, name) for name in named if context.sources.get(name) == "given"}
+    app = context.app_or_none()
     if app is None:
         return Sereno(**given)
     app.override(**given)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sereno.cli.options import desk_options, output_option
+from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ COLUMNS = (
 
 @click.command("list", epilog="Example: sereno worker list")
 @output_option
-@desk_options
-def list_workers(desk: "CommandContext", form: str) -> None:
+@context_options
+def list_workers(context: "CommandContext", form: str) -> None:
     """Workers that live, then those that ended within a day."""
     from sereno.worker.operations import list_workers as operation  # noqa: PLC0415 - slow to import
 
-    show_list(form, desk.run(operation()), COLUMNS, empty="No worker is alive, and none ended within a day.")
+    show_list(form, context.run(operation()), COLUMNS, empty="No worker is alive, and none ended within a day.")

@@ -1,7 +1,7 @@
 -- Limits: how many at once, how many a second, in which order, and whose turn it is.
 --
 -- A job without a limit is as it was. A job with one carries its keys, and belongs to a lane: all jobs of a queue with
--- the same keys. A lane passes through gates, one for each limit and key; a gate knows its tokens and whom it let in.
+-- the same keys. A lane passes through limiters, one for each limit and key; a limiter knows its tokens and whom it let in.
 -- A claim takes lanes in turn, never their jobs one by one, so what is exhausted costs nothing.
 
 alter table sereno.jobs
@@ -39,10 +39,10 @@ create function sereno.ready_queues() returns setof text
     select queue from plain where queue is not null union select queue from limited where queue is not null
     $$;
 
--- A number to find a lane, a gate or an order by. Two that meet in one of 2^64 would share a limit, never exceed one.
+-- A number to find a lane, a limiter or an order by. Two that meet in one of 2^64 would share a limit, never exceed one.
 create function sereno.lane_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
-create function sereno.gate_of(limit_name text, key text) returns bigint
+create function sereno.limiter_of(limit_name text, key text) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
 create function sereno.order_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$
@@ -76,8 +76,8 @@ create index limits_queue on sereno.limits (queue) where queue is not null;
 create index limits_changed on sereno.limits (changed_at);
 
 -- One limit for one key. `held`: the jobs that it let in; those of them that still run hold its slots, so a slot that
--- nobody gave back is free as soon as its job is no longer running. An order is a gate of one slot without a limit.
-create table sereno.gates (
+-- nobody gave back is free as soon as its job is no longer running. An order is a limiter of one slot without a limit.
+create table sereno.limiters (
     id            bigint primary key,
     limit_name    text,
     key           text not null,
@@ -90,14 +90,14 @@ create table sereno.gates (
     looks         integer not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-create index gates_look on sereno.gates (look_at) where look_at is not null;
-create index gates_limit on sereno.gates (limit_name);
+create index limiters_look on sereno.limiters (look_at) where look_at is not null;
+create index limiters_limit on sereno.limiters (limit_name);
 
 create table sereno.lanes (
     id              bigint primary key,
     queue           text not null,
     keys            jsonb not null,
-    gates           bigint[] not null,
+    limiters           bigint[] not null,
     units           integer[] not null,
     order_id        bigint,
     fair            text,
@@ -179,7 +179,7 @@ create trigger wake_order_of_gone after delete on sereno.jobs
 create trigger wake_order_of_freed after delete on sereno.history_dead
     for each row when (old.keys ? 'blocks') execute function sereno.wake_order();
 
--- Numbers of these limits changed: whoever waits for them is looked at again. A gate that a claim holds is tried again for a
+-- Numbers of these limits changed: whoever waits for them is looked at again. A limiter that a claim holds is tried again for a
 -- moment, never waited for: the claim may be in the same program, and could not go on.
 create function sereno.look_again(names text[]) returns void
     language plpgsql as $$
@@ -188,14 +188,14 @@ declare
 begin
     for attempt in 1..20 loop
         with waited as materialized (
-            select id from sereno.gates
+            select id from sereno.limiters
             where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
         ),
         locked as materialized (
-            select id from sereno.gates where id = any(array(select id from waited)) order by id for update skip locked
+            select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
         ),
         looked as (
-            update sereno.gates set look_at = sereno.now() where id = any(array(select id from locked)) returning id
+            update sereno.limiters set look_at = sereno.now() where id = any(array(select id from locked)) returning id
         )
         select (select count(*) from waited) - (select count(*) from looked) into left_over;
         exit when left_over = 0;

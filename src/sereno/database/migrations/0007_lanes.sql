@@ -1,4 +1,4 @@
--- A claim under limits: lanes are woken, taken with their gates, and written after the decision (see 0006_limits.sql).
+-- A claim under limits: lanes are woken, taken with their limiters, and written after the decision (see 0006_limits.sql).
 
 -- What wake-ups say is written on their lanes; a lane that is new is made from one of its jobs. A lane that a claim holds
 -- is left for the next time, with its wake-ups. One at a time does this, the others go on. Answers how many wake-ups there
@@ -57,9 +57,9 @@ begin
             limit 1) as job on true
         where wanted.lane not in (select id from known)
     ),
-    gate as materialized (
-        select lane, array_agg(gate) as gates, array_agg(units) as units
-        from (select lane, sereno.gate_of(item ->> 0, item ->> 1) as gate, (item ->> 2)::integer as units
+    limiter as materialized (
+        select lane, array_agg(limiter) as limiters, array_agg(units) as units
+        from (select lane, sereno.limiter_of(item ->> 0, item ->> 1) as limiter, (item ->> 2)::integer as units
               from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
               union all
               select lane, sereno.order_of(queue, keys), 1 from fresh where keys ? 'order') as each
@@ -76,15 +76,15 @@ begin
         on conflict do nothing
     ),
     -- What is there is left alone: an insert would wait for a claim that is changing it.
-    gates_made as (
-        insert into sereno.gates (id, limit_name, key)
-        select distinct on (gate) * from (
-            select sereno.gate_of(item ->> 0, item ->> 1) as gate, item ->> 0, item ->> 1
+    limiters_made as (
+        insert into sereno.limiters (id, limit_name, key)
+        select distinct on (limiter) * from (
+            select sereno.limiter_of(item ->> 0, item ->> 1) as limiter, item ->> 0, item ->> 1
             from fresh, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
             union all
             select sereno.order_of(queue, keys), null, keys ->> 'order' from fresh where keys ? 'order') as each
-        where gate not in (select id from sereno.gates where id = any(array(select unnest(gates) from gate)))
-        order by gate
+        where limiter not in (select id from sereno.limiters where id = any(array(select unnest(limiters) from limiter)))
+        order by limiter
         on conflict do nothing
     ),
     queues_made as (
@@ -121,11 +121,11 @@ begin
         where shares.ctid = due.place and shares.queue = due.queue and shares.key = due.fair
     ),
     made as (
-        insert into sereno.lanes (id, queue, keys, gates, units, order_id, fair, band, turn)
-        select paced.lane, queue, keys, coalesce(gates, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
+        insert into sereno.lanes (id, queue, keys, limiters, units, order_id, fair, band, turn)
+        select paced.lane, queue, keys, coalesce(limiters, '{}'), coalesce(units, '{}'), sereno.order_of(queue, keys), fair,
                case when fair is null then priority else 10 end,
                case when fair is null then sereno.micros(sereno.now()) + place else base + (number - 1) / weight end
-        from paced left join gate on gate.lane = paced.lane
+        from paced left join limiter on limiter.lane = paced.lane
         order by paced.lane
         on conflict do nothing
         returning id
@@ -143,28 +143,28 @@ begin
     return answer;
 end $$;
 
--- Gates that a lane or a queue passes and that are not there: swept away while nobody used them, or of a new limit of a
+-- Limiters that a lane or a queue passes and that are not there: swept away while nobody used them, or of a new limit of a
 -- queue. In a transaction of its own: a claim that made them and stopped would hold up all others.
-create function sereno.make_gates(lane_ids bigint[], queues text[]) returns void
+create function sereno.make_limiters(lane_ids bigint[], queues text[]) returns void
     language sql as $$
-    insert into sereno.gates (id, limit_name, key)
+    insert into sereno.limiters (id, limit_name, key)
     select distinct on (1) * from (
-        select sereno.gate_of(item ->> 0, item ->> 1), item ->> 0, item ->> 1
+        select sereno.limiter_of(item ->> 0, item ->> 1), item ->> 0, item ->> 1
         from sereno.lanes, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item where id = any(lane_ids)
         union all
         select order_id, null, keys ->> 'order' from sereno.lanes where id = any(lane_ids) and order_id is not null
         union all
-        select sereno.gate_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as gate(id)
-    where (select true from sereno.gates where gates.id = gate.id) is null
+        select sereno.limiter_of(name, ''), name, '' from sereno.limits where queue = any(queues)) as limiter(id)
+    where (select true from sereno.limiters where limiters.id = limiter.id) is null
     order by 1
     on conflict do nothing
     $$;
 
--- Gates whose moment has come, as far as they concern these queues: somebody of them waits there, or nobody at all does.
-create function sereno.due_gates(queues text[], moment timestamptz) returns setof bigint
+-- Limiters whose moment has come, as far as they concern these queues: somebody of them waits there, or nobody at all does.
+create function sereno.due_limiters(queues text[], moment timestamptz) returns setof bigint
     language sql stable as $$
     select due.id
-    from (select id, limit_name from sereno.gates where look_at <= moment order by look_at limit 5000) as due
+    from (select id, limit_name from sereno.limiters where look_at <= moment order by look_at limit 5000) as due
     left join sereno.limits on limits.name = due.limit_name
     where (limits.queue is null or limits.queue = any(queues))
       and ((select true from sereno.lanes where has_work and waits_for = due.id and lanes.queue = any(queues) limit 1)
@@ -172,11 +172,11 @@ create function sereno.due_gates(queues text[], moment timestamptz) returns seto
     limit 100
     $$;
 
--- The first half of a claim: lanes in turn that have work, and those behind gates that came free, with their gates. Gates
+-- The first half of a claim: lanes in turn that have work, and those behind limiters that came free, with their limiters. Limiters
 -- are locked or left alone; nobody waits here. So are lanes that take fair turns; others are only read, from where the last
 -- claim of the same worker ended, and around. Each step is a statement of its own, so that it sees what was committed
--- before the locks of the step before it: who waits behind a gate is read with the gate in hand. Which of the jobs that it
--- let in still run is asked afterwards, where it matters. A gate that came free and that nobody waits for is left alone; a
+-- before the locks of the step before it: who waits behind a limiter is read with the limiter in hand. Which of the jobs that it
+-- let in still run is asked afterwards, where it matters. A limiter that came free and that nobody waits for is left alone; a
 -- claim that lets a lane wait for it looks at it once more afterwards.
 create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
     language plpgsql as $$
@@ -191,15 +191,15 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    gate_ids     bigint[];
-    gate_list    json;
+    limiter_ids     bigint[];
+    limiter_list    json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to
     from jsonb_to_recordset(asked) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
-    select json_object_agg(queue, json_build_array(to_json(gates), has_plain)) into own
-    from (select limits.queue, array_agg(sereno.gate_of(name, '')) as gates,
+    select json_object_agg(queue, json_build_array(to_json(limiters), has_plain)) into own
+    from (select limits.queue, array_agg(sereno.limiter_of(name, '')) as limiters,
                  (select true
                   from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
                   cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
@@ -209,24 +209,24 @@ begin
                   where wanted.queue = limits.queue limit 1) is not null as has_plain
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
-    with due as materialized (select id from sereno.due_gates(open_to, moment) as id),
+    with due as materialized (select id from sereno.due_limiters(open_to, moment) as id),
     told as materialized (
-        select * from jsonb_to_recordset(freed) as f(gate bigint, most integer)
-        where (select true from sereno.lanes where has_work and waits_for = gate limit 1)
+        select * from jsonb_to_recordset(freed) as f(limiter bigint, most integer)
+        where (select true from sereno.lanes where has_work and waits_for = limiter limit 1)
     ),
     locked as materialized (
-        select id, limit_name from sereno.gates
-        where id = any(array(select id from due union select gate from told)) order by id for update skip locked
+        select id, limit_name from sereno.limiters
+        where id = any(array(select id from due union select limiter from told)) order by id for update skip locked
     )
     select array_agg(locked.id),
            array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(gate) from told where gate not in (select id from locked)),
-           (select json_agg(gate) from told
+           (select json_agg(limiter) from told where limiter not in (select id from locked)),
+           (select json_agg(limiter) from told
             where (select true from sereno.lanes
-                   where has_work and waits_for = gate and lanes.queue <> all(open_to) limit 1))
+                   where has_work and waits_for = limiter and lanes.queue <> all(open_to) limit 1))
     into free, free_counts, free_list, missed, elsewhere
-    from locked left join told on told.gate = locked.id left join due on due.id = locked.id
+    from locked left join told on told.limiter = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
     with unfair as materialized (
@@ -236,14 +236,14 @@ begin
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
             cross join lateral (
-                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                (select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn > step.after
                  order by lanes.turn limit wanted.room)
                 union all
-                (select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+                (select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
@@ -258,7 +258,7 @@ begin
         select lane.*
         from jsonb_to_recordset(asked) as wanted(queue text, room integer)
         cross join lateral (
-            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq,
+            select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
             from sereno.lanes
             where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = 10
@@ -268,16 +268,16 @@ begin
     ),
     waiting as materialized (
         select lane.*
-        from unnest(free, free_counts) as gate(id, most) cross join lateral (
-            select id, queue, gates, units, order_id, fair, turn, band, floor_priority, floor_seq, gate.id as behind
+        from unnest(free, free_counts) as limiter(id, most) cross join lateral (
+            select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq, limiter.id as behind
             from sereno.lanes
-            where has_work and waits_for = gate.id and queue = any(open_to)
-            order by turn limit gate.most
+            where has_work and waits_for = limiter.id and queue = any(open_to)
+            order by turn limit limiter.most
         ) as lane
     ),
     every as materialized (select * from unfair union all select * from fair union all select * from waiting)
     select array_agg(id),
-           json_agg(json_build_array(id, queue, to_json(gates), to_json(units), order_id, turn, floor_priority, floor_seq,
+           json_agg(json_build_array(id, queue, to_json(limiters), to_json(units), order_id, turn, floor_priority, floor_seq,
                behind, band,
                case when order_id is not null then (
                    select lane = every.id and state = 'ready'
@@ -290,19 +290,19 @@ begin
                case when fair is not null then (select weight from sereno.weights where key = fair) end,
                case when fair is not null then (select clock from sereno.shares
                                                 where shares.queue = every.queue and shares.key = fair) end)),
-           array(select distinct unnest(gates) from every)
-    into lane_ids, lane_list, gate_ids from every;
+           array(select distinct unnest(limiters) from every)
+    into lane_ids, lane_list, limiter_ids from every;
 
-    gate_ids := array(select unnest(gate_ids)
-                      union select sereno.gate_of(name, '') from sereno.limits where queue = any(open_to)
+    limiter_ids := array(select unnest(limiter_ids)
+                      union select sereno.limiter_of(name, '') from sereno.limits where queue = any(open_to)
                       except select unnest(free));
     with locked as materialized (
-        select id from sereno.gates where id = any(gate_ids) order by id for update skip locked
+        select id from sereno.limiters where id = any(limiter_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
 
     select json_agg(json_build_array(
-               gates.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
+               limiters.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
                case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
@@ -310,25 +310,25 @@ begin
                greatest(extract(epoch from closed_until - moment),
                         case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
                to_json(held), looks))
-    into gate_list
-    from sereno.gates left join sereno.limits on limits.name = limit_name
-    where gates.id = any(free || locked_ids);
+    into limiter_list
+    from sereno.limiters left join sereno.limits on limits.name = limit_name
+    where limiters.id = any(free || locked_ids);
 
-    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(gate_list, '[]'),
+    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(limiter_list, '[]'),
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
-        coalesce(cardinality(locked_ids), 0) < cardinality(gate_ids)
-            and exists (select unnest(gate_ids) except select id from sereno.gates where id = any(gate_ids)),
-        (select extract(epoch from look_at - moment) from sereno.gates where look_at > moment order by look_at limit 1));
+        coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
+            and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
+        (select extract(epoch from look_at - moment) from sereno.limiters where look_at > moment order by look_at limit 1));
 end $$;
 
--- The second half, after the jobs were picked. Gates note whom they let in. Lanes that have no more rest; those that must
+-- The second half, after the jobs were picked. Limiters note whom they let in. Lanes that have no more rest; those that must
 -- wait, or need no longer, or had their fair turn, say so; the rest is as it was, and is not written. Whether a lane has more
 -- is asked with its lock in hand: a job that came meanwhile left a wake-up, which is read under the same lock.
 create function sereno.write_lanes(
     moment timestamptz,
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
     changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[],
-    gate_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[],
+    limiter_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[],
     share_queues text[], share_keys text[], clocks double precision[]
 ) returns void
     language plpgsql as $$
@@ -336,19 +336,19 @@ declare
     ended   bigint[];
     locked  bigint[];
 begin
-    update sereno.gates
-    set held = gate.held::bigint[], tokens = gate.tokens, used_at = greatest(gates.used_at, moment), looks = gate.looks,
+    update sereno.limiters
+    set held = limiter.held::bigint[], tokens = limiter.tokens, used_at = greatest(limiters.used_at, moment), looks = limiter.looks,
         look_at = case
-            when gate.look is not null then
-                case when not gate.exact and gates.look_at > sereno.now() + interval '2 seconds' then gates.look_at
-                     else sereno.now() + make_interval(secs => gate.look) end
-            when gates.look_at is null then null
-            when (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
-                then greatest(gates.look_at, sereno.now())
+            when limiter.look is not null then
+                case when not limiter.exact and limiters.look_at > sereno.now() + interval '2 seconds' then limiters.look_at
+                     else sereno.now() + make_interval(secs => limiter.look) end
+            when limiters.look_at is null then null
+            when (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
+                then greatest(limiters.look_at, sereno.now())
             end
-    from unnest(gate_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
-        as gate(id, held, tokens, look, exact, looks)
-    where gates.id = any(gate_ids) and gates.id = gate.id;
+    from unnest(limiter_ids, write_lanes.held, write_lanes.tokens, look_in, exact, write_lanes.looks)
+        as limiter(id, held, tokens, look, exact, looks)
+    where limiters.id = any(limiter_ids) and limiters.id = limiter.id;
 
     ended := array(
         select lane

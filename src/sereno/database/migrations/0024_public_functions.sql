@@ -66,46 +66,46 @@ begin
         for_session, sereno.pick_plain(for_session, open_queues, known_tasks, most, floors, looks_back, turned));
 end $$;
 
--- The gates that jobs of a queue with these keys pass, but for rates: where a slot is free when such a job ends.
-create function sereno.gates_of(queue text, keys jsonb) returns setof bigint
+-- The limiters that jobs of a queue with these keys pass, but for rates: where a slot is free when such a job ends.
+create function sereno.limiters_of(queue text, keys jsonb) returns setof bigint
     language sql stable as $$
-    select sereno.gate_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
+    select sereno.limiter_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
     where item ->> 0 in (select name from sereno.limits where kind = 'slots')
     union
-    select sereno.order_of(gates_of.queue, keys) where keys ? 'order'
+    select sereno.order_of(limiters_of.queue, keys) where keys ? 'order'
     union
-    select sereno.gate_of(name, '') from sereno.limits where limits.queue = gates_of.queue and kind = 'slots'
+    select sereno.limiter_of(name, '') from sereno.limits where limits.queue = limiters_of.queue and kind = 'slots'
     $$;
 
--- Slots of these gates came free: whoever looks next finds them due. A gate that a claim holds is tried again for a moment, never
--- waited for; then the date on the gate brings somebody to look. From here on, the transaction may not stand still.
-create function sereno.hand_over(gate_ids bigint[]) returns void
+-- Slots of these limiters came free: whoever looks next finds them due. A limiter that a claim holds is tried again for a moment, never
+-- waited for; then the date on the limiter brings somebody to look. From here on, the transaction may not stand still.
+create function sereno.hand_over(limiter_ids bigint[]) returns void
     language plpgsql as $$
 declare
     left_over bigint[] := array(
-        select distinct gate from unnest(gate_ids) as gate
-        where (select true from sereno.lanes where has_work and waits_for = gate limit 1));
+        select distinct limiter from unnest(limiter_ids) as limiter
+        where (select true from sereno.lanes where has_work and waits_for = limiter limit 1));
     noted bigint[];
 begin
     for attempt in 1..10 loop
         exit when cardinality(left_over) = 0;
         perform sereno.keep_moving();
         with free as materialized (
-            select id from sereno.gates where id = any(left_over) order by id for update skip locked
+            select id from sereno.limiters where id = any(left_over) order by id for update skip locked
         ),
-        due as (update sereno.gates set look_at = sereno.now() where id = any(array(select id from free)) returning id)
+        due as (update sereno.limiters set look_at = sereno.now() where id = any(array(select id from free)) returning id)
         select array_agg(id) into noted from due;
         if noted is not null and exists (select from sereno.sessions where idle) then
             perform pg_notify('sereno.ready', '');
         end if;
-        left_over := array(select id from sereno.gates where id = any(left_over) and id <> all(coalesce(noted, '{}')));
+        left_over := array(select id from sereno.limiters where id = any(left_over) and id <> all(coalesce(noted, '{}')));
         if cardinality(left_over) > 0 then
             perform pg_sleep(0.01);
         end if;
     end loop;
 end $$;
 
--- Gates are locked until the transaction ends: whoever stands still with them holds up everybody, so the server ends that.
+-- Limiters are locked until the transaction ends: whoever stands still with them holds up everybody, so the server ends that.
 create function sereno.keep_moving() returns void
     language plpgsql as $$
 begin
@@ -140,7 +140,7 @@ create function sereno.bring_back() returns setof bigint
     language plpgsql as $$
 declare
     owners  bigint[];
-    gates   bigint[];
+    limiters   bigint[];
     queues  text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
@@ -178,10 +178,10 @@ begin
         from judged
     )
     select array_agg(session_id), array_agg(queue),
-           (select array_agg(gate) from orphan cross join lateral sereno.gates_of(orphan.queue, orphan.keys) as gate)
-    into owners, queues, gates from orphan;
+           (select array_agg(limiter) from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter)
+    into owners, queues, limiters from orphan;
     perform sereno.tell(name, 0) from (select distinct name from unnest(queues) as name) as filled;
-    perform sereno.hand_over(gates);
+    perform sereno.hand_over(limiters);
     return query select * from unnest(owners);
 end $$;
 
@@ -262,7 +262,7 @@ create function sereno.heartbeat(
     set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
     own    sereno.sessions := sereno.own_session(session);
-    gates  bigint[];
+    limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
     where sessions.id = own.id and state = 'alive'
@@ -293,8 +293,8 @@ begin
                 where jobs.id = any(array(select locked.id from locked))
                 returning jobs.queue, jobs.keys
             )
-            select array_agg(gate) into gates from moved cross join lateral sereno.gates_of(moved.queue, moved.keys) as gate;
-            perform sereno.hand_over(gates);
+            select array_agg(limiter) into limiters from moved cross join lateral sereno.limiters_of(moved.queue, moved.keys) as limiter;
+            perform sereno.hand_over(limiters);
         end if;
         perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
     exception when others then
@@ -361,7 +361,7 @@ begin
                             and (select true from sereno.lanes where has_work and waits_for is null
                                  and lanes.queue = lane_queues.queue limit 1))
                or exists (select from sereno.limits where queue = any(wanted))
-               or exists (select from sereno.due_gates(wanted, moment)) then
+               or exists (select from sereno.due_limiters(wanted, moment)) then
                 got := got || array(select job from sereno.claim_limited(
                     session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;

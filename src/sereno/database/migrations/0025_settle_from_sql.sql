@@ -207,7 +207,7 @@ declare
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
-    gates     bigint[];
+    limiters     bigint[];
     answer    sereno.settled_job[];
 begin
     with held as materialized (
@@ -289,8 +289,8 @@ begin
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
                          case when goes_on then due end, null)::sereno.settled_job),
-           (select array_agg(gate) from mine cross join lateral sereno.gates_of(mine.queue, mine.keys) as gate)
-    into done, gates
+           (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
+    into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- In a statement of its own, where there is any: it opens every day of attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
@@ -298,7 +298,7 @@ begin
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
                                  where d.state = 'succeeded' and said.history is false and said.attempt > 1));
     end if;
-    perform sereno.hand_over(gates);
+    perform sereno.hand_over(limiters);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 

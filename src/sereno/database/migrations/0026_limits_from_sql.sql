@@ -1,32 +1,32 @@
--- Claims under limits by SQL (see 0024_public_functions.sql). Lanes and gates are taken and written by the functions that the
+-- Claims under limits by SQL (see 0024_public_functions.sql). Lanes and limiters are taken and written by the functions that the
 -- worker in Python calls; the decision between, which domain/lanes.py makes for it, is made here.
 
--- A claim of lanes and gates, on its way through the functions below; the first fields as sereno.take_lanes answers them.
--- Of a lane: whether it is still to be asked, how many jobs it may give, which gate it must wait for.
+-- A claim of lanes and limiters, on its way through the functions below; the first fields as sereno.take_lanes answers them.
+-- Of a lane: whether it is still to be asked, how many jobs it may give, which limiter it must wait for.
 create type sereno.taken_lane as (
-    id bigint, queue text, gates bigint[], units integer[], order_id bigint, turn double precision, floor_priority smallint,
+    id bigint, queue text, limiters bigint[], units integer[], order_id bigint, turn double precision, floor_priority smallint,
     floor_seq bigint, behind bigint, band smallint, has_head boolean, fair text, weight double precision,
     clock double precision, is_open boolean, gives integer, waits bigint);
--- Of a gate: how many slots or tokens are left, what the first one that must wait for it needs, whether it is to be written.
-create type sereno.taken_gate as (
+-- Of a limiter: how many slots or tokens are left, what the first one that must wait for it needs, whether it is to be written.
+create type sereno.taken_limiter as (
     id bigint, kind text, slots integer, per_second double precision, burst double precision, tokens double precision,
     closed double precision, held bigint[], looks integer, room double precision, need double precision, is_touched boolean);
 
--- Gates that were locked, each with those of its jobs that still run and pass it. Asked with the locks in hand. Jobs behind a
+-- Limiters that were locked, each with those of its jobs that still run and pass it. Asked with the locks in hand. Jobs behind a
 -- negative number -n share n slots, as long as there are more than n of them (see domain/parties.py).
-create function sereno.read_gates(answer json) returns sereno.taken_gate[]
+create function sereno.read_limiters(answer json) returns sereno.taken_limiter[]
     language sql as $$
     select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
                          case when closed > 0 then 0 when kind = 'rate' then tokens
                               when kind = 'unknown' then 0 else slots - inside.taken end,
-                         null, is_due)::sereno.taken_gate)
+                         null, is_due)::sereno.taken_limiter)
     from (select (each ->> 0)::bigint as id, each ->> 1 as kind, (each ->> 2)::integer as slots,
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
                  each -> 7 as list, (each ->> 8)::integer as looks,
                  exists (select from json_array_elements(answer -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
-          from json_array_elements(answer -> 3) as each offset 0) as gate
+          from json_array_elements(answer -> 3) as each offset 0) as limiter
     cross join lateral (
         select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
@@ -38,21 +38,21 @@ create function sereno.read_gates(answer json) returns sereno.taken_gate[]
               where number < 0 or exists (
                   select from sereno.jobs
                   where jobs.id = number and state = 'running'
-                    and (attempt = 1 or kind = 'rate' or gate.id in (select sereno.gates_of(jobs.queue, jobs.keys))))) as live
+                    and (attempt = 1 or kind = 'rate' or limiter.id in (select sereno.limiters_of(jobs.queue, jobs.keys))))) as live
         where number > 0 or not is_alone) as inside
     $$;
 
--- Lanes all of whose gates were locked, and for each queue that has a limit of its own, the plain jobs of it as a lane without a
+-- Lanes all of whose limiters were locked, and for each queue that has a limit of its own, the plain jobs of it as a lane without a
 -- number. A fair lane that waited has saved up nothing: it comes back at the turn of those who are next.
 create function sereno.read_lanes(answer json, locked bigint[]) returns sereno.taken_lane[]
     language sql as $$
     with own as materialized (
-        select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as gates,
+        select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as limiters,
                (value ->> 1)::boolean as has_plain
         from json_each(answer -> 5)
     ),
     lane as materialized (
-        select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as gates,
+        select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as limiters,
                array(select json_array_elements_text(each -> 3)::integer) as units, (each ->> 4)::bigint as order_id,
                (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
                (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
@@ -60,34 +60,34 @@ create function sereno.read_lanes(answer json, locked bigint[]) returns sereno.t
         from json_array_elements(answer -> 2) as each
     ),
     every as (
-        select id, queue, gates || extra as gates, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
+        select id, queue, limiters || extra as limiters, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
                case when fair is null or behind is null then turn
                     else greatest(turn, min(turn) filter (where fair is not null and behind is null) over (partition by queue))
                     end as turn,
                floor_priority, floor_seq, behind, band, has_head, fair, weight, clock
         from lane cross join lateral (
-            select array(select gate from own, unnest(own.gates) as gate
-                         where own.queue = lane.queue and gate <> all(lane.gates))) as e(extra)
+            select array(select limiter from own, unnest(own.limiters) as limiter
+                         where own.queue = lane.queue and limiter <> all(lane.limiters))) as e(extra)
         union all
-        select null, queue, gates, array_fill(1, array[cardinality(gates)]), null,
+        select null, queue, limiters, array_fill(1, array[cardinality(limiters)]), null,
                coalesce((select min(turn) from lane where lane.queue = own.queue), 0), 0, 0, null, 5, null, null, null, null
         from own where has_plain
     )
-    select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where gates <@ locked
+    select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where limiters <@ locked
     $$;
 
 -- One job at a time to the lane that is next, until the room is used up or every lane must wait: bands in order, in rounds within
--- a band, fair lanes by what they got divided by their weight. A gate that refuses closes a rate for all who come later.
+-- a band, fair lanes by what they got divided by their weight. A limiter that refuses closes a rate for all who come later.
 create function sereno.give_turns(
-    inout lanes sereno.taken_lane[], inout gates sereno.taken_gate[], in room integer, in turned boolean
+    inout lanes sereno.taken_lane[], inout limiters sereno.taken_limiter[], in room integer, in turned boolean
 )
     language plpgsql as $$
 declare
-    known    bigint[] := array(select id from unnest(gates));
+    known    bigint[] := array(select id from unnest(limiters));
     most     integer := greatest(4, 4 * room / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    gate     integer;
+    limiter     integer;
     cost     double precision;
 begin
     while room > 0 loop
@@ -98,31 +98,31 @@ begin
         limit 1;
         exit when number is null;
         refused := null;
-        for place in 1..cardinality(lanes[number].gates) loop
-            gate := array_position(known, lanes[number].gates[place]);
-            cost := least(lanes[number].units[place], coalesce(gates[gate].burst, 1));
-            if gates[gate].room < cost or (gates[gate].kind = 'rate' and gates[gate].need is not null)
-               or (gates[gate].id = lanes[number].order_id and lanes[number].has_head is not true) then
-                refused := gate;
+        for place in 1..cardinality(lanes[number].limiters) loop
+            limiter := array_position(known, lanes[number].limiters[place]);
+            cost := least(lanes[number].units[place], coalesce(limiters[limiter].burst, 1));
+            if limiters[limiter].room < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
+               or (limiters[limiter].id = lanes[number].order_id and lanes[number].has_head is not true) then
+                refused := limiter;
                 exit;
             end if;
         end loop;
         if refused is not null then
-            gates[refused].need := coalesce(gates[refused].need, cost);
-            gates[refused].is_touched := true;
-            lanes[number].waits := gates[refused].id;
+            limiters[refused].need := coalesce(limiters[refused].need, cost);
+            limiters[refused].is_touched := true;
+            lanes[number].waits := limiters[refused].id;
             lanes[number].is_open := false;
             continue;
         end if;
-        for place in 1..cardinality(lanes[number].gates) loop
-            gate := array_position(known, lanes[number].gates[place]);
-            gates[gate].is_touched := true;
+        for place in 1..cardinality(lanes[number].limiters) loop
+            limiter := array_position(known, lanes[number].limiters[place]);
+            limiters[limiter].is_touched := true;
             -- In full: a job that costs more than a burst leaves a debt.
-            cost := case when gates[gate].kind = 'rate' then lanes[number].units[place] else 1 end;
-            gates[gate].room := gates[gate].room - cost;
-            if gates[gate].kind = 'order' then
+            cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
+            limiters[limiter].room := limiters[limiter].room - cost;
+            if limiters[limiter].kind = 'order' then
                 -- Whoever is next in the order waits from now on.
-                gates[gate].need := 1;
+                limiters[limiter].need := 1;
             end if;
         end loop;
         lanes[number].gives := lanes[number].gives + 1;
@@ -191,11 +191,11 @@ create function sereno.pick_limited(
     from picked
     $$;
 
--- What the decision, and what was picked, means for lanes and gates (see store/lanes.py). A lane that gave something goes to the
--- end of its line, for whoever claims by SQL remembers nothing. A gate that somebody waits for from now on is looked at once more
+-- What the decision, and what was picked, means for lanes and limiters (see store/lanes.py). A lane that gave something goes to the
+-- end of its line, for whoever claims by SQL remembers nothing. A limiter that somebody waits for from now on is looked at once more
 -- by whoever comes next: it may come free while this is being written.
 create function sereno.write_limited(
-    moment timestamptz, lanes sereno.taken_lane[], gates sereno.taken_gate[], ids bigint[], numbers bigint[], stops jsonb
+    moment timestamptz, lanes sereno.taken_lane[], limiters sereno.taken_limiter[], ids bigint[], numbers bigint[], stops jsonb
 ) returns void
     language sql as $$
     with given as materialized (
@@ -229,13 +229,13 @@ create function sereno.write_limited(
         where given.id is not null
     ),
     passed as (
-        select gate, sum(gives - count) as unused, sum(g.units * count) as spent,
-               bool_or(given.id is not null and waits = gate and behind is distinct from gate) as is_new
-        from given cross join lateral unnest(given.gates, given.units) as g(gate, units)
-        group by gate
+        select limiter, sum(gives - count) as unused, sum(g.units * count) as spent,
+               bool_or(given.id is not null and waits = limiter and behind is distinct from limiter) as is_new
+        from given cross join lateral unnest(given.limiters, given.units) as g(limiter, units)
+        group by limiter
     ),
     written as (
-        select gate.*, coalesce(passed.spent, 0) as spent, entered,
+        select limiter.*, coalesce(passed.spent, 0) as spent, entered,
                case when need is null then null
                     when kind = 'rate' then
                         least(60, greatest(0, closed, (need - (tokens - coalesce(spent, 0))) / coalesce(per_second, 1)))
@@ -244,8 +244,8 @@ create function sereno.write_limited(
                     when kind = 'slots' and room + coalesce(unused, 0) > 0 then 0
                     else least(60, 5 * 2 ^ looks) end as look,
                case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
-        from unnest(gates) as gate left join passed on passed.gate = gate.id
-        cross join lateral (select array(select job from given g, unnest(g.ids) as job where gate.id = any(g.gates))) as e(entered)
+        from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id
+        cross join lateral (select array(select job from given g, unnest(g.ids) as job where limiter.id = any(g.limiters))) as e(entered)
         where is_touched
     )
     select sereno.write_lanes(
@@ -261,7 +261,7 @@ create function sereno.write_limited(
          (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
     $$;
 
--- Jobs with limits, and those of queues with limits: wake lanes, take them with their gates, decide, pick, write. Again while it
+-- Jobs with limits, and those of queues with limits: wake lanes, take them with their limiters, decide, pick, write. Again while it
 -- gives something, because a lane is given no more than its part. `floors`: where to start.
 create function sereno.claim_limited(
     for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean,
@@ -272,7 +272,7 @@ declare
     opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
     made     boolean := false;
     answer   json;
-    gates    sereno.taken_gate[];
+    limiters    sereno.taken_limiter[];
     lanes    sereno.taken_lane[];
     ids      bigint[];
     numbers  bigint[];
@@ -294,9 +294,9 @@ begin
                           from (select level, case when turned then -level else level end as place
                                 from generate_series(0, 9) as level) as step)))
             from unnest(wanted) as queue), '[]');
-        gates := sereno.read_gates(answer);
-        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(gates)), '{}'));
-        select given.lanes, given.gates into lanes, gates from sereno.give_turns(lanes, gates, most, turned) as given;
+        limiters := sereno.read_limiters(answer);
+        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
+        select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
         -- The jobs without keys of a queue with a limit of its own.
@@ -306,7 +306,7 @@ begin
             ids := ids || plain;
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, gates, ids, numbers, stops);
+        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
         if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
                 array(select lane.id from unnest(lanes) with ordinality as lane
@@ -315,7 +315,7 @@ begin
         return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
         if (answer ->> 8)::boolean and not made then
             -- Of new limits, or swept away while nobody used them.
-            perform sereno.make_gates(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
+            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
             made := true;
         elsif coalesce(cardinality(ids), 0) = 0 then
             -- Behind what was passed over there may be more.

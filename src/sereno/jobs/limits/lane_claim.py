@@ -31,7 +31,7 @@ MOST_ROWS, FEWEST_ROWS = 10_000, 100
 
 
 class KnownLimiter(NamedTuple):
-    """What a worker knows of a gate: jobs that have ended for good, if it is still as the worker wrote it."""
+    """What a worker knows of a limiter: jobs that have ended for good, if it is still as the worker wrote it."""
 
     version: int
     ended: frozenset[int]
@@ -58,19 +58,19 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `short`: queues that had fewer
     of them than could have started. `rated`: those that passed a
     rate, and start at once. `parties`: those of a lane that share fewer slots than they are, with how many. `holding`:
-    the gates in which a job holds a slot. `blocking`: gates that lanes wait for from now on. `after`: the last lane
-    that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: gates that lanes of other queues wait
-    for.
-    `lacks_gates`: lanes that may pass gates that are not there. `next_look`: seconds until a gate is due. `versions`:
-    of the gates that were written. `foreign`: gates that another claim has written. `passed_over`: a lane has more jobs
-    than a claim looks at, and none of those that it looked at could be taken.
+    the limiters in which a job holds a slot. `blocking`: limiters that lanes wait for from now on. `after`: the last
+    lane that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: limiters that lanes of other
+    queues wait for.
+    `lacks_limiters`: lanes that may pass limiters that are not there. `next_look`: seconds until a limiter is due.
+    `versions`: of the limiters that were written. `foreign`: limiters that another claim has written. `passed_over`: a
+    lane has more jobs than a claim looks at, and none of those that it looked at could be taken.
     """
 
     jobs: list[ClaimedJob] = []
     unkeyed: set[int] = set()
     short: set[str] = set()
     rated: set[int] = set()
-    parties: list[tuple[int, int, list[ClaimedJob]]] = []
+    slot_groups: list[tuple[int, int, list[ClaimedJob]]] = []
     walked: Counter[str] = Counter()
     holding: dict[int, list[int]] = {}
     missed: set[int]
@@ -79,7 +79,7 @@ class LaneClaim(msgspec.Struct, kw_only=True):
     blocking: set[int]
     after: dict[tuple[str, int], float]
     elsewhere: set[int]
-    lacks_gates: list[int] | None
+    lacks_limiters: list[int] | None
     next_look: float | None
     versions: dict[int, int] = {}
     foreign: set[int] = set()
@@ -97,14 +97,14 @@ def look_again(since: datetime) -> Operation[None]:
     yield Statement(_sql["look_again"], {"since": since})
 
 
-def make_gates(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
-    """Gates that are not there. Never in the transaction of a claim: who stops there would hold up all others."""
-    yield Statement(_sql["make_gates"], {"lanes": array(lanes), "queues": list(queues)})
+def make_limiters(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
+    """Limiters that are not there. Never in the transaction of a claim: who stops there would hold up all others."""
+    yield Statement(_sql["make_limiters"], {"lanes": array(lanes), "queues": list(queues)})
 
 
-def hand_over(gates: Collection[int]) -> Operation[set[int]]:
-    """Gates that came free here are for whoever looks next; answers those that were told."""
-    rows = yield Statement(_sql["hand_over"], {"gates": sorted(gates)})
+def hand_over(limiters: Collection[int]) -> Operation[set[int]]:
+    """Limiters that came free here are for whoever looks next; answers those that were told."""
+    rows = yield Statement(_sql["hand_over"], {"limiters": sorted(limiters)})
     return set(msgspec.json.decode(rows[0][0]))
 
 
@@ -118,23 +118,23 @@ def claim_lanes(
     known: Mapping[int, KnownLimiter] = NOTHING,
     free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
-    """Jobs of lanes, as far as their gates let them in.
+    """Jobs of lanes, as far as their limiters let them in.
 
     `asked`: objects with queue, now, room, lanes, floors, and bands, each with the turn after which to look. `freed`:
-    gates, and how many left them. `bands`: in the order to be walked. `no_parties`: lanes of slow jobs.
-    `known`: by gate, of whom it need not be asked whether they run. `free`: what may run in processes of its own; if it
-    is not given, there is no bound.
+    limiters, and how many left them. `bands`: in the order to be walked. `no_parties`: lanes of slow jobs.
+    `known`: by limiter, of whom it need not be asked whether they run. `free`: what may run in processes of its own; if
+    it is not given, there is no bound.
     """
     rows = yield Statement(
         _sql["take"],
         {
             "asked": encoder.encode(asked).decode(),
-            "freed": encoder.encode([{"gate": gate, "most": most} for gate, most in freed.items()]).decode(),
+            "freed": encoder.encode([{"limiter": limiter, "most": most} for limiter, most in freed.items()]).decode(),
         },
     )
     taken = _taken.decode(rows[0][0])
-    foreign = _recall(taken.gates, known)
-    yield from _ask_who_runs(doubtful(taken.gates))
+    foreign = _recall(taken.limiters, known)
+    yield from _ask_who_runs(doubtful(taken.limiters))
     rooms = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in asked}
     decision = decide(taken, rooms, bands, no_parties)
     answer = LaneClaim(
@@ -145,7 +145,7 @@ def claim_lanes(
         after=_after(taken.lanes),
         walked=Counter(lane.queue for lane in taken.lanes if lane.behind is None and lane.fair is None),
         elsewhere=set(taken.elsewhere),
-        lacks_gates=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_gates else None,
+        lacks_limiters=[lane.id for lane in taken.lanes if lane.id is not None] if taken.lacks_limiters else None,
         blocking=_newly_waited(decision.lanes),
         foreign=foreign,
     )
@@ -155,11 +155,11 @@ def claim_lanes(
     if giving:
         answer.jobs, served = yield from _pick(session, tasks, giving, asked, free or _unbounded(asked))
         moment = taken.spent_at(max((job.claimed_at for job in answer.jobs), default=0.0))
-        _note(answer, giving, served, taken.gates)
-    if decision.lanes or decision.gates:
+        _note(answer, giving, served, taken.limiters)
+    if decision.lanes or decision.limiters:
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
         rows = yield _write(decision, by_lane, moment, taken.now)
-        answer.versions = dict.fromkeys([gate.id for gate in decision.gates], int(rows[0][0]))
+        answer.versions = dict.fromkeys([limiter.id for limiter in decision.limiters], int(rows[0][0]))
     answer.passed_over = any(lane.stop is not None for lane in giving)
     if passed := [lane.id for number, lane in enumerate(giving) if _leaves_behind(lane, served.get(number, ()))]:
         yield Statement(_sql["mark_passed_over"], {"lanes": array(passed)})
@@ -171,16 +171,16 @@ def reread() -> Operation[int]:
     return int((yield Statement(_sql["reread"]))[0][0])
 
 
-def _recall(gates: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
-    """Who has left, as far as that is known; answers the gates that somebody else has written since."""
+def _recall(limiters: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
+    """Who has left, as far as that is known; answers the limiters that somebody else has written since."""
     foreign: set[int] = set()
-    for gate in gates:
-        if (own := known.get(gate.id)) is None:
+    for limiter in limiters:
+        if (own := known.get(limiter.id)) is None:
             continue
-        if own.version == gate.version:
-            gate.held = without(gate.held, own.ended)
+        if own.version == limiter.version:
+            limiter.held = without(limiter.held, own.ended)
         else:
-            foreign.add(gate.id)
+            foreign.add(limiter.id)
     return foreign
 
 
@@ -190,17 +190,18 @@ def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
     }
 
 
-def _ask_who_runs(gates: Sequence[Limiter]) -> Operation[None]:
-    if gates:
+def _ask_who_runs(limiters: Sequence[Limiter]) -> Operation[None]:
+    if limiters:
         rows = yield Statement(
-            _sql["live"], {"ids": array(sorted({job for gate in gates for job in gate.held if job > 0}))}
+            _sql["live"], {"ids": array(sorted({job for limiter in limiters for job in limiter.held if job > 0}))}
         )
         once, again = rows[0]
         live = set(_numbers.decode(once) or ()) if once else set()
         passing = dict(_passing.decode(again)) if again else {}
-        for gate in gates:
-            gate.held = without(
-                gate.held, {job for job in gate.held if job not in live and gate.id not in passing.get(job, ())}
+        for limiter in limiters:
+            limiter.held = without(
+                limiter.held,
+                {job for job in limiter.held if job not in live and limiter.id not in passing.get(job, ())},
             )
 
 
@@ -258,9 +259,9 @@ def _pick(
 
 
 def _note(
-    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], gates: Sequence[Limiter]
+    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], limiters: Sequence[Limiter]
 ) -> None:
-    with_slots = {gate.id for gate in gates if gate.kind != "rate"}
+    with_slots = {limiter.id for limiter in limiters if limiter.kind != "rate"}
     answer.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
     answer.short = {
         lane.queue for number, lane in enumerate(lanes) if lane.id is None and len(served.get(number, ())) < lane.count
@@ -272,8 +273,8 @@ def _note(
             job.fair = lanes[number].fair
         lane = lanes[number]
         if len(jobs) > lane.at_once and lane.id is not None:
-            answer.parties.append((lane.id, lane.at_once, jobs))
-        if passed := [gate for gate in lanes[number].gates if gate in with_slots]:
+            answer.slot_groups.append((lane.id, lane.at_once, jobs))
+        if passed := [limiter for limiter in lanes[number].limiters if limiter in with_slots]:
             answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
 
@@ -283,10 +284,10 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
     clocks: dict[tuple[str, str], float] = {}
     for lane in decision.lanes:
         jobs = served.get(id(lane), ())
-        for gate, units in zip(lane.gates, lane.units, strict=True):
+        for limiter, units in zip(lane.limiters, lane.units, strict=True):
             if jobs:
-                inside.setdefault(gate, []).append((lane.at_once, [job.id for job in jobs]))
-            spent[gate] = spent.get(gate, 0.0) + units * len(jobs)
+                inside.setdefault(limiter, []).append((lane.at_once, [job.id for job in jobs]))
+            spent[limiter] = spent.get(limiter, 0.0) + units * len(jobs)
         if lane.fair is not None and jobs:
             key = (lane.queue, lane.fair)
             before = clocks.get(key, max(lane.clock or 0.0, lane.turn))
@@ -300,8 +301,8 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
     moves = [_moved(lane, served.get(id(lane), ()), clocks, now + n) for n, lane in enumerate(changed)]
     waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
     queues = sorted({lane.queue for lane in giving})
-    gates = decision.gates
-    looks = [gate.look_in(_slots(inside.get(gate.id, ())), spent.get(gate.id, 0.0)) for gate in gates]
+    limiters = decision.limiters
+    looks = [limiter.look_in(_slots(inside.get(limiter.id, ())), spent.get(limiter.id, 0.0)) for limiter in limiters]
     return Statement(
         _sql["write"],
         {
@@ -319,12 +320,14 @@ def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: s
             "seqs": array(seqs),
             "seen_priorities": array([lane.floor_priority for lane in changed]),
             "seen_seqs": array([lane.floor_seq for lane in changed]),
-            "gates": array([gate.id for gate in gates]),
-            "held": nested([array(_held(gate, inside)) for gate in gates]),
-            "tokens": array([_tokens(gate, spent.get(gate.id, 0.0)) for gate in gates]),
+            "limiters": array([limiter.id for limiter in limiters]),
+            "held": nested([array(_held(limiter, inside)) for limiter in limiters]),
+            "tokens": array([_tokens(limiter, spent.get(limiter.id, 0.0)) for limiter in limiters]),
             "looks": array(looks),
-            "is_exact": array([gate.kind == "rate" or not look for gate, look in zip(gates, looks, strict=True)]),
-            "counts": array([0 if inside.get(gate.id) else min(10, gate.looks + 1) for gate in gates]),
+            "is_exact": array(
+                [limiter.kind == "rate" or not look for limiter, look in zip(limiters, looks, strict=True)]
+            ),
+            "counts": array([0 if inside.get(limiter.id) else min(10, limiter.looks + 1) for limiter in limiters]),
             "share_queues": [queue for queue, _ in clocks],
             "share_keys": [key for _, key in clocks],
             "clocks": array(list(clocks.values())),
@@ -380,14 +383,14 @@ def _slots(new: Sequence[Party]) -> int:
     return sum(min(slots, len(jobs)) for slots, jobs in new)
 
 
-def _held(gate: Limiter, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
-    if gate.kind == "rate":
+def _held(limiter: Limiter, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
+    if limiter.kind == "rate":
         return ()
-    held: Sequence[int] = gate.held
-    for slots, jobs in inside.get(gate.id, ()):
+    held: Sequence[int] = limiter.held
+    for slots, jobs in inside.get(limiter.id, ()):
         held = joined(held, slots, jobs)
     return held
 
 
-def _tokens(gate: Limiter, spent: float) -> float | None:
-    return None if gate.tokens is None else gate.tokens - spent
+def _tokens(limiter: Limiter, spent: float) -> float | None:
+    return None if limiter.tokens is None else limiter.tokens - spent

@@ -5,7 +5,7 @@
 select sereno.open_lanes(%(floor)s)::text;
 
 -- name: take
--- Lanes and gates, locked until the transaction ends.
+-- Lanes and limiters, locked until the transaction ends.
 select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
 -- name: look_again
@@ -13,24 +13,24 @@ select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 -- made had read the old numbers.
 select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s::timestamptz - interval '1 minute'));
 
--- name: make_gates
--- Gates that lanes and queues pass, where there are none.
-select sereno.make_gates(%(lanes)s::text::bigint[], %(queues)s::text[]);
+-- name: make_limiters
+-- Limiters that lanes and queues pass, where there are none.
+select sereno.make_limiters(%(lanes)s::text::bigint[], %(queues)s::text[]);
 
 -- name: live
--- Which of these still run. Asked with the locks of their gates in hand, in a statement of its own: a snapshot from before
+-- Which of these still run. Asked with the locks of their limiters in hand, in a statement of its own: a snapshot from before
 -- the locks would miss what was claimed meanwhile. A job that was tried before may have got other keys in between, so
--- those come with the gates that they pass.
+-- those come with the limiters that they pass.
 -- By the primary key alone: named here, the state would let the planner read every running row.
 with found as materialized (
     select id, state, attempt, queue, keys from sereno.jobs where id = any(%(ids)s::text::bigint[])
 )
 select (select to_json(array_agg(id))::text from found where state = 'running' and attempt = 1),
        (select json_agg(json_build_array(id, array(
-            select sereno.gate_of(item ->> 0, item ->> 1)
+            select sereno.limiter_of(item ->> 0, item ->> 1)
             from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
             union all select sereno.order_of(found.queue, keys)
-            union all select sereno.gate_of(name, '') from sereno.limits where limits.queue = found.queue)))::text
+            union all select sereno.limiter_of(name, '') from sereno.limits where limits.queue = found.queue)))::text
         from found where state = 'running' and attempt > 1);
 
 -- name: pick
@@ -165,27 +165,27 @@ select sereno.mark_passed_over(%(lanes)s::text::bigint[]);
 select sereno.reread_lanes();
 
 -- name: write
--- What the decision, and what was picked, means for lanes and gates.
+-- What the decision, and what was picked, means for lanes and limiters.
 select sereno.write_lanes(
     %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text::integer[],
     %(served_priorities)s::text::smallint[], %(served_seqs)s::text::bigint[], %(queues)s::text[],
     %(lanes)s::text::bigint[], %(waits)s::text::bigint[], %(bands)s::text::smallint[],
     %(turns)s::text::double precision[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[],
     %(seen_priorities)s::text::smallint[], %(seen_seqs)s::text::bigint[],
-    %(gates)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
+    %(limiters)s::text::bigint[], %(held)s::text::text[], %(tokens)s::text::double precision[],
     %(looks)s::text::double precision[], %(is_exact)s::text::boolean[], %(counts)s::text::integer[],
     %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);
 
 -- name: hand_over
--- Gates that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were
+-- Limiters that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were
 -- noted, and one that a claim holds right now is told again later.
 with free as materialized (
-    select id from sereno.gates where id = any(%(gates)s) order by id for update skip locked
+    select id from sereno.limiters where id = any(%(limiters)s) order by id for update skip locked
 ),
 noted as (
-    update sereno.gates set look_at = sereno.now()
+    update sereno.limiters set look_at = sereno.now()
     where id = any(array(select id from free))
-      and (select true from sereno.lanes where has_work and waits_for = gates.id limit 1)
+      and (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
     returning id
 ),
 told as (

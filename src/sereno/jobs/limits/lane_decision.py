@@ -1,7 +1,7 @@
 """Who may start: the decision of a claim that meets limits. Pure: the store takes, this decides, the store writes.
 
-A lane is all jobs of a queue with the same keys. It passes through gates; a gate lets in so many at once, or so many a
-second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
+A lane is all jobs of a queue with the same keys. It passes through limiters; a limiter lets in so many at once, or so
+many a second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
 """
 
 from collections import Counter
@@ -25,19 +25,19 @@ MANY = 200
 # So many jobs share a slot of their key, in the hands of one worker.
 MOST_IN_PARTY = 16
 
-GateKind = Literal["slots", "rate", "order", "unknown"]
+LimiterKind = Literal["slots", "rate", "order", "unknown"]
 
 
 class Lane(msgspec.Struct, array_like=True, gc=False):
     """A lane that was taken, as the store read it. No id: the plain jobs of a queue that has a limit of its own.
 
-    `behind`: the gate that it waited for. `has_head`: of an order, whether the first of all its jobs is
+    `behind`: the limiter that it waited for. `has_head`: of an order, whether the first of all its jobs is
     here and ready. `clock`: how far its fair key has come, in all its lanes.
     """
 
     id: int | None
     queue: str
-    gates: list[int] = []
+    limiters: list[int] = []
     units: list[int] = []
     order_id: int | None = None
     turn: float = 0.0
@@ -61,13 +61,13 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
 
 
 class Limiter(msgspec.Struct, array_like=True, gc=False):
-    """A gate that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in.
+    """A limiter that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in.
 
     `version`: another one after every write.
     """
 
     id: int
-    kind: GateKind
+    kind: LimiterKind
     slots: int | None
     per_second: float | None
     burst: float | None
@@ -137,9 +137,13 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
 
 
-def doubtful(gates: Iterable[Limiter]) -> list[Limiter]:
-    """Gates that seem more than half full: it matters which of their jobs still run."""
-    return [gate for gate in gates if gate.held and (2 * len(gate.held) > (gate.slots or 0) or len(gate.held) > MANY)]
+def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
+    """Limiters that seem more than half full: it matters which of their jobs still run."""
+    return [
+        limiter
+        for limiter in limiters
+        if limiter.held and (2 * len(limiter.held) > (limiter.slots or 0) or len(limiter.held) > MANY)
+    ]
 
 
 class QueueRoom:
@@ -167,43 +171,43 @@ class QueueRoom:
 class LockedLanes(msgspec.Struct, array_like=True, gc=False):
     """What the store took.
 
-    `free`: gates whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
-    their own, with their gates, and whether jobs without a key wait there. `missed`: gates that came free, that
+    `free`: limiters whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
+    their own, with their limiters, and whether jobs without a key wait there. `missed`: limiters that came free, that
     somebody waits for, and that another claim holds. `elsewhere`: those that somebody of another queue waits for.
-    `lacks_gates`: some are not there yet. `next_look`: seconds until
-    a gate is due.
+    `lacks_limiters`: some are not there yet. `next_look`: seconds until
+    a limiter is due.
     """
 
     moment: str
     now: int
     lanes: list[Lane]
-    gates: list[Limiter]
+    limiters: list[Limiter]
     free: list[tuple[int, bool]]
     own: dict[str, tuple[list[int], bool]]
     missed: list[int]
     elsewhere: list[int]
-    lacks_gates: bool
+    lacks_limiters: bool
     next_look: float | None
 
     def spent_at(self, marked: float) -> str:
         """The moment (in seconds since 1970) of the jobs' marks: tokens are spent then, so no rate is exceeded."""
         if (later := marked - self.now / 1e6) <= 0:
             return self.moment
-        for gate in self.gates:
-            gate.refill(later)
+        for limiter in self.limiters:
+            limiter.refill(later)
         return datetime.fromtimestamp(marked, UTC).isoformat()
 
 
 class Decision:
     """What to write, and what to remember.
 
-    `missed`: free gates whose lanes could not be looked at, because another claim is at them right now. `more`: queues
-    that could give more than there was room for.
+    `missed`: free limiters whose lanes could not be looked at, because another claim is at them right now. `more`:
+    queues that could give more than there was room for.
     """
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
-        self.gates: list[Limiter] = []
+        self.limiters: list[Limiter] = []
         self.missed: set[int] = set()
         self.is_contended = False
         self.more: set[str] = set()
@@ -217,12 +221,12 @@ def decide(
     `no_parties`: lanes whose jobs are too slow to share a slot.
     """
     decision = Decision()
-    gates = {gate.id: gate for gate in taken.gates}
-    lanes = [*_reachable(taken, gates, decision), *_plain(taken, gates, decision)]
+    limiters = {limiter.id: limiter for limiter in taken.limiters}
+    lanes = [*_reachable(taken, limiters, decision), *_plain(taken, limiters, decision)]
     _catch_up(lanes)
     for lane in lanes:
-        lane.is_rated = any(gates[gate].kind == "rate" for gate in lane.gates)
-    giving = _LaneTurn(lanes, gates, rooms, decision, no_parties)
+        lane.is_rated = any(limiters[limiter].kind == "rate" for limiter in lane.limiters)
+    giving = _LaneTurn(lanes, limiters, rooms, decision, no_parties)
     of_band: dict[int, list[Lane]] = {}
     for lane in lanes:
         of_band.setdefault(lane.band, []).append(lane)
@@ -232,27 +236,27 @@ def decide(
         else:
             giving.in_rounds(of_band.get(band, []))
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
-    # Behind a free gate, and no room for it: looked at again.
+    # Behind a free limiter, and no room for it: looked at again.
     unseen = {lane.behind for lane in lanes if lane.behind is not None and not lane.count and lane.waits is None}
-    decision.missed |= {gate for gate in unseen if gate is not None}
-    _note_behind(taken, gates)
-    decision.gates = [gate for gate in taken.gates if gate.touched]
+    decision.missed |= {limiter for limiter in unseen if limiter is not None}
+    _note_behind(taken, limiters)
+    decision.limiters = [limiter for limiter in taken.limiters if limiter.touched]
     return decision
 
 
 _NO_GATES: tuple[list[int], bool] = ([], False)
 
 
-def _reachable(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
-    """Lanes all of whose gates are ours; the rest is somebody else's for now."""
+def _reachable(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
+    """Lanes all of whose limiters are ours; the rest is somebody else's for now."""
     found: list[Lane] = []
     for lane in taken.lanes:
         own, _ = taken.own.get(lane.queue, _NO_GATES)
         # A limit that its keys name already is passed once.
-        if extra := [gate for gate in own if gate not in lane.gates]:
-            lane.gates = [*lane.gates, *extra]
+        if extra := [limiter for limiter in own if limiter not in lane.limiters]:
+            lane.limiters = [*lane.limiters, *extra]
             lane.units = [*lane.units, *[1] * len(extra)]
-        if all(gate in gates for gate in lane.gates):
+        if all(limiter in limiters for limiter in lane.limiters):
             found.append(lane)
             continue
         decision.is_contended = True
@@ -261,13 +265,13 @@ def _reachable(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decis
     return found
 
 
-def _plain(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
+def _plain(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
     """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
     found: list[Lane] = []
     for queue, (own, has_plain) in taken.own.items():
         if not has_plain:
             continue
-        if all(gate in gates for gate in own):
+        if all(limiter in limiters for limiter in own):
             turn = min((lane.turn for lane in taken.lanes if lane.queue == queue), default=0.0)
             found.append(Lane(None, queue, own, [1] * len(own), turn=turn))
         else:
@@ -276,7 +280,7 @@ def _plain(taken: LockedLanes, gates: Mapping[int, Limiter], decision: Decision)
 
 
 def _catch_up(lanes: list[Lane]) -> None:
-    """Who had to wait at a gate has saved up nothing: a fair lane comes back at the turn of those who are next."""
+    """Who had to wait at a limiter has saved up nothing: a fair lane comes back at the turn of those who are next."""
     next_turn: dict[str, float] = {}
     for lane in lanes:
         if lane.fair is not None and lane.behind is None:
@@ -295,7 +299,7 @@ class _LaneTurn:
     def __init__(
         self,
         lanes: Sequence[Lane],
-        gates: Mapping[int, Limiter],
+        limiters: Mapping[int, Limiter],
         rooms: Mapping[str, QueueRoom],
         decision: Decision,
         no_parties: Collection[int],
@@ -306,9 +310,9 @@ class _LaneTurn:
         self._most = max(4, 4 * room // max(1, len(lanes)))
         self._no_parties = no_parties
         self._is_crowded = len(lanes) >= sum(each.lanes for each in rooms.values())
-        self._passing = Counter(gate for lane in lanes for gate in lane.gates)
+        self._passing = Counter(limiter for lane in lanes for limiter in lane.limiters)
         self._passed = {
-            id(lane): [(gates[gate], units) for gate, units in zip(lane.gates, lane.units, strict=True)]
+            id(lane): [(limiters[limiter], units) for limiter, units in zip(lane.limiters, lane.units, strict=True)]
             for lane in lanes
         }
 
@@ -322,15 +326,15 @@ class _LaneTurn:
             lanes = [lane for lane in lanes if self._give_one(lane)]
 
     def _give_part(self, lane: Lane, part: int) -> None:
-        """So many at once, where it has a gate with slots for itself."""
+        """So many at once, where it has a limiter with slots for itself."""
         passed = self._passed[id(lane)]
         if not self._is_alone(passed):
             return
-        gate, room = passed[0][0], self._rooms[lane.queue]
-        count = min(part, room.ahead, self._most, gate.free())
+        limiter, room = passed[0][0], self._rooms[lane.queue]
+        count = min(part, room.ahead, self._most, limiter.free())
         if count > 0:
-            gate.touched = True
-            gate.count += count
+            limiter.touched = True
+            limiter.count += count
             lane.count = lane.at_once = count
             room.ahead -= count
 
@@ -351,8 +355,8 @@ class _LaneTurn:
             self._decision.more.add(lane.queue)
             return False
         passed = self._passed[id(lane)]
-        for gate, units in passed:
-            if not gate.admits(units) or (gate.id == lane.order_id and not lane.has_head):
+        for limiter, units in passed:
+            if not limiter.admits(units) or (limiter.id == lane.order_id and not lane.has_head):
                 if room.behind > 0 and self._may_share(lane, passed):
                     lane.count += 1
                     room.take(lane)
@@ -360,20 +364,20 @@ class _LaneTurn:
                     return True
                 # A lane that gave something, among many, is looked at again when its turn comes; it may be free then.
                 if not (lane.count and self._is_crowded):
-                    gate.refuse(units)
-                    lane.waits = gate.id
+                    limiter.refuse(units)
+                    lane.waits = limiter.id
                 return False
-        for gate, units in passed:
-            gate.let_in(units)
+        for limiter, units in passed:
+            limiter.let_in(units)
         lane.count += 1
         lane.at_once += 1
         room.take(lane)
         return True
 
     def _may_share(self, lane: Lane, passed: Sequence[tuple[Limiter, int]]) -> bool:
-        """More than its gate lets in, to be run one after another in the slots it has.
+        """More than its limiter lets in, to be run one after another in the slots it has.
 
-        Only where nobody else is held up by it: behind a gate of its own, without turns.
+        Only where nobody else is held up by it: behind a limiter of its own, without turns.
         """
         return (
             0 < lane.count < lane.at_once * MOST_IN_PARTY
@@ -391,9 +395,9 @@ def _turn(lane: Lane) -> float:
     return lane.turn
 
 
-def _note_behind(taken: LockedLanes, gates: Mapping[int, Limiter]) -> None:
-    """A gate whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
+def _note_behind(taken: LockedLanes, limiters: Mapping[int, Limiter]) -> None:
+    """A limiter whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
     looked = {lane.behind for lane in taken.lanes}
-    for gate, is_due in taken.free:
-        if gate in gates and (is_due or gate in looked):
-            gates[gate].touched = True
+    for limiter, is_due in taken.free:
+        if limiter in limiters and (is_due or limiter in looked):
+            limiters[limiter].touched = True

@@ -68,7 +68,7 @@ def show(name: str, *, key: str | None = None, keys: int = 20) -> Operation[Limi
     row = yield from find(name)
     if key is not None:
         check_key(key)
-    return LimitDetail(row, (yield from store.gates(name, key, keys)))
+    return LimitDetail(row, (yield from store.limiters(name, key, keys)))
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
@@ -248,9 +248,9 @@ def _is_keyed(row: LimitRow) -> Operation[bool]:
     """Whether its jobs carry keys. One that came with a job does not say so itself."""
     if row.key or row.queue:
         return bool(row.key)
-    if (yield from store.gates(row.name, "", 1)):
+    if (yield from store.limiters(row.name, "", 1)):
         return False
-    return bool((yield from store.gates(row.name, None, 1)))
+    return bool((yield from store.limiters(row.name, None, 1)))
 
 
 def _length(length: Duration) -> float:

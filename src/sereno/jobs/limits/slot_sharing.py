@@ -1,4 +1,4 @@
-"""Who holds the slots of a gate, as one list of numbers.
+"""Who holds the slots of a limiter, as one list of numbers.
 
 A job has a slot of its own. Behind a negative number -n stands a party: jobs that one worker claimed together and that
 share n slots, because it runs no more than n of them at once. Quick jobs of one key come in parties, so that a key with
@@ -11,7 +11,7 @@ from typing import TypeAlias
 Party: TypeAlias = tuple[int, list[int]]
 
 
-def parties(held: Sequence[int]) -> list[Party]:
+def slot_groups(held: Sequence[int]) -> list[Party]:
     """The parties of a list; the first holds those with a slot of their own."""
     found: list[Party] = [(len(held), [])]
     for number in held:
@@ -26,14 +26,14 @@ def taken(held: Sequence[int]) -> int:
     """How many slots they hold."""
     if not held or min(held) > 0:
         return len(held)
-    return sum(min(slots, len(jobs)) for slots, jobs in parties(held))
+    return sum(min(slots, len(jobs)) for slots, jobs in slot_groups(held))
 
 
 def without(held: Sequence[int], gone: Collection[int]) -> list[int]:
     """Those who are still there. A party with a slot for everyone is no longer one."""
     alone: list[int] = []
     together: list[int] = []
-    for slots, jobs in parties(held):
+    for slots, jobs in slot_groups(held):
         left = [job for job in jobs if job not in gone]
         if len(left) <= slots:
             alone += left

@@ -21,7 +21,7 @@ BOUND = 1000
 _EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
 # Rows that a page of a sweep looks at.
 SWEEP = 5000
-# Lanes and gates have any number that the database can hold.
+# Lanes and limiters have any number that the database can hold.
 FIRST, LAST = -(2**63), 2**63 - 1
 # Queue and key before those of all shares.
 FIRST_SHARE = ("", "")
@@ -75,7 +75,7 @@ class LimiterRow(msgspec.Struct, kw_only=True):
 
 
 _row = msgspec.json.Decoder(LimitRow)
-_gate = msgspec.json.Decoder(LimiterRow)
+_limiter = msgspec.json.Decoder(LimiterRow)
 
 
 def declare(registry: Registry, service: str) -> Operation[list[str]]:
@@ -153,9 +153,9 @@ def names(most: int = BOUND) -> Operation[list[str]]:
     return [row[0] for row in rows]
 
 
-def gates(name: str, key: str | None = None, most: int = 20) -> Operation[list[LimiterRow]]:
-    rows = yield Statement(_sql["gates"], {"name": name, "key": key, "most": most})
-    return [_gate.decode(row[0]) for row in rows]
+def limiters(name: str, key: str | None = None, most: int = 20) -> Operation[list[LimiterRow]]:
+    rows = yield Statement(_sql["limiters"], {"name": name, "key": key, "most": most})
+    return [_limiter.decode(row[0]) for row in rows]
 
 
 def close(name: str, key: str, seconds: float) -> Operation[datetime | None]:
@@ -199,9 +199,9 @@ def sweep_lanes(first: int = FIRST) -> Operation[int | None]:
     return _next_page((yield Statement(_sql["sweep_lanes"], {"first": first, "most": SWEEP})))
 
 
-def sweep_gates(first: int = FIRST) -> Operation[int | None]:
-    """A page of gates that nobody used for long; where the next page begins, None after the last."""
-    return _next_page((yield Statement(_sql["sweep_gates"], {"first": first, "most": SWEEP})))
+def sweep_limiters(first: int = FIRST) -> Operation[int | None]:
+    """A page of limiters that nobody used for long; where the next page begins, None after the last."""
+    return _next_page((yield Statement(_sql["sweep_limiters"], {"first": first, "most": SWEEP})))
 
 
 def sweep_shares(after: tuple[str, str] = FIRST_SHARE) -> Operation[tuple[str, str] | None]:

@@ -107,36 +107,36 @@ select json_build_object(
     'name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
     'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by, 'overridden', overridden,
     'note', note, 'changed_by', changed_by, 'changed_at', changed_at,
-    'keys', (select count(*) from (select from sereno.gates where limit_name = limits.name limit 1001) as gate),
+    'keys', (select count(*) from (select from sereno.limiters where limit_name = limits.name limit 1001) as limiter),
     'held', (select least(1001, coalesce(sum(sereno.slots_taken(held)), 0))
-             from (select held from sereno.gates where limit_name = limits.name and held <> '{}' limit 1001) as gate),
+             from (select held from sereno.limiters where limit_name = limits.name and held <> '{}' limit 1001) as limiter),
     'waiting', (select count(*) from (
-                 select from (select id from sereno.gates where limit_name = limits.name and look_at is not null
-                              limit 1001) as gate
-                 join sereno.lanes on lanes.waits_for = gate.id and lanes.has_work
+                 select from (select id from sereno.limiters where limit_name = limits.name and look_at is not null
+                              limit 1001) as limiter
+                 join sereno.lanes on lanes.waits_for = limiter.id and lanes.has_work
                  join sereno.jobs on jobs.state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
                                  and jobs.lane = lanes.id
                  limit 1001) as job)
              + (select count(*) from (
                  select from sereno.jobs
                  where state = 'ready' and lane is null and jobs.queue = limits.queue
-                   and exists (select from sereno.gates where limit_name = limits.name and look_at is not null)
+                   and exists (select from sereno.limiters where limit_name = limits.name and look_at is not null)
                  limit 1001) as plain),
-    'closed', (select count(*) from (select from sereno.gates
-                where limit_name = limits.name and closed_until > sereno.now() limit 1001) as gate))::text
+    'closed', (select count(*) from (select from sereno.limiters
+                where limit_name = limits.name and closed_until > sereno.now() limit 1001) as limiter))::text
 from sereno.limits
 where (%(pattern)s::text is null or name like %(pattern)s) and (%(queue)s::text is null or queue = %(queue)s)
 order by name
 limit %(most)s;
 
--- name: gates
+-- name: limiters
 -- The keys of a limit: those that are closed first, then those that somebody waits for, then those in use.
 with clock as materialized (select sereno.now() as now)
 select json_build_object(
-    'key', gate.key,
+    'key', limiter.key,
     'held', array(select jobs.id from sereno.jobs
-                  where jobs.id = any(gate.held) and jobs.state = 'running' order by jobs.id limit 1000),
-    'taken', sereno.slots_taken(gate.held),
+                  where jobs.id = any(limiter.held) and jobs.state = 'running' order by jobs.id limit 1000),
+    'taken', sereno.slots_taken(limiter.held),
     'tokens', case when kind = 'rate' then
         least(burst, coalesce(tokens, burst) + greatest(0, extract(epoch from clock.now - used_at)) * units / period) end,
     'closed_until', case when closed_until > clock.now then closed_until end,
@@ -144,32 +144,32 @@ select json_build_object(
                     select from sereno.lanes
                     join sereno.jobs on jobs.state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
                                     and jobs.lane = lanes.id
-                    where has_work and waits_for = gate.id limit 1001) as job)
+                    where has_work and waits_for = limiter.id limit 1001) as job)
              + (select count(*) from (
                     select from sereno.jobs
-                    where state = 'ready' and lane is null and jobs.queue = limits.queue and gate.look_at is not null
+                    where state = 'ready' and lane is null and jobs.queue = limits.queue and limiter.look_at is not null
                     limit 1001) as plain),
     'used_at', used_at)::text
 from clock cross join lateral (
-    select * from sereno.gates
-    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.gate_of(%(name)s, %(key)s))
+    select * from sereno.limiters
+    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.limiter_of(%(name)s, %(key)s))
     order by coalesce(closed_until > clock.now, false) desc, look_at is null, cardinality(held) desc, used_at desc, key
-    limit %(most)s) as gate
-join sereno.limits on limits.name = gate.limit_name;
+    limit %(most)s) as limiter
+join sereno.limits on limits.name = limiter.limit_name;
 
 -- name: close
--- Nobody passes until then, whoever asks. A key that was never used gets its gate now.
-insert into sereno.gates as gate (id, limit_name, key, closed_until)
-select sereno.gate_of(name, %(key)s), name, %(key)s, sereno.now() + make_interval(secs => %(seconds)s)
+-- Nobody passes until then, whoever asks. A key that was never used gets its limiter now.
+insert into sereno.limiters as limiter (id, limit_name, key, closed_until)
+select sereno.limiter_of(name, %(key)s), name, %(key)s, sereno.now() + make_interval(secs => %(seconds)s)
 from sereno.limits where name = %(name)s
-on conflict (id) do update set closed_until = greatest(gate.closed_until, excluded.closed_until)
+on conflict (id) do update set closed_until = greatest(limiter.closed_until, excluded.closed_until)
 returning closed_until;
 
 -- name: open
--- Closed gates of a limit let pass again.
+-- Closed limiters of a limit let pass again.
 with opened as (
-    update sereno.gates set closed_until = null, look_at = case when look_at is not null then sereno.now() end
-    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.gate_of(%(name)s, %(key)s)) and closed_until > sereno.now()
+    update sereno.limiters set closed_until = null, look_at = case when look_at is not null then sereno.now() end
+    where limit_name = %(name)s and (%(key)s::text is null or id = sereno.limiter_of(%(name)s, %(key)s)) and closed_until > sereno.now()
     returning id
 ),
 told as (select pg_notify('sereno.ready', ''))
@@ -194,11 +194,11 @@ chosen as materialized (
                else limits.name = %(name)s end
 ),
 closed as (
-    insert into sereno.gates as gate (id, limit_name, key, closed_until)
-    select sereno.gate_of(name, key), name, key, sereno.now() + make_interval(secs => least(%(seconds)s::float8, 31536000))
+    insert into sereno.limiters as limiter (id, limit_name, key, closed_until)
+    select sereno.limiter_of(name, key), name, key, sereno.now() + make_interval(secs => least(%(seconds)s::float8, 31536000))
     from chosen
     order by 1
-    on conflict (id) do update set closed_until = greatest(gate.closed_until, excluded.closed_until)
+    on conflict (id) do update set closed_until = greatest(limiter.closed_until, excluded.closed_until)
     returning limit_name, key
 )
 select coalesce(json_agg(json_build_array(limit_name, key)), '[]')::text from closed;
@@ -233,12 +233,12 @@ gone as (
 )
 select count(*), max(id) from page;
 
--- name: sweep_gates
--- Gates that are as if they were new: nobody in, nobody waiting, full, and open. By pages, as lanes.
+-- name: sweep_limiters
+-- Limiters that are as if they were new: nobody in, nobody waiting, full, and open. By pages, as lanes.
 with clock as materialized (select sereno.now() as now, sereno.now() - interval '1 hour' as long_ago),
 page as materialized (
     select id, limit_name, tokens, look_at, used_at, closed_until
-    from sereno.gates where id >= %(first)s order by id limit %(most)s
+    from sereno.limiters where id >= %(first)s order by id limit %(most)s
 ),
 unused as materialized (
     select page.id from page cross join clock left join sereno.limits on limits.name = limit_name
@@ -246,11 +246,11 @@ unused as materialized (
       and coalesce(tokens + extract(epoch from clock.now - used_at) * limits.units / limits.period >= limits.burst, true)
 ),
 locked as materialized (
-    select id, held, look_at, used_at, closed_until from sereno.gates
+    select id, held, look_at, used_at, closed_until from sereno.limiters
     where id = any(array(select id from unused)) order by id for update skip locked
 ),
 gone as (
-    delete from sereno.gates
+    delete from sereno.limiters
     where id = any(array(select id from locked
                          where look_at is null and used_at < (select long_ago from clock)
                            and coalesce(closed_until < (select now from clock), true)

@@ -23,27 +23,27 @@ def waits(row: JobRow, tenant: str | None) -> Operation[tuple[list[str], list[st
     `tenant`: of whoever is told; None for the house.
     """
     names_others = tenant is None
-    gates = yield from store.gates(row.id)
+    limiters = yield from store.limiters(row.id)
     if row.keys is None:
-        return [*_closing(gates), *_full(gates, row, names_others=names_others)], []
+        return [*_closing(limiters), *_full(limiters, row, names_others=names_others)], []
     order = yield from store.order(row.id)
     named = yield from _named_jobs(order, tenant)
     lane = yield from store.lane(row.id)
-    firm = [*_dead(order, named), *_unknown(gates), *_closing(gates)]
+    firm = [*_dead(order, named), *_unknown(limiters), *_closing(limiters)]
     if order is not None and order.head != row.id:
         return [*firm, _behind_head(order, named)], []
-    blockers = [*firm, *_full(gates, row, names_others=names_others)]
-    return blockers, _place(lane, gates, is_blocked=bool(blockers), names_others=names_others)
+    blockers = [*firm, *_full(limiters, row, names_others=names_others)]
+    return blockers, _place(lane, limiters, is_blocked=bool(blockers), names_others=names_others)
 
 
 def holding(row: JobRow) -> Operation[list[str]]:
     """What a running job holds, and who waits behind it."""
-    gates = yield from store.gates(row.id)
-    slots = [gate for gate in gates if gate.kind == "slots"]
+    limiters = yield from store.limiters(row.id)
+    slots = [limiter for limiter in limiters if limiter.kind == "slots"]
     order = yield from store.order(row.id)
     return [
-        *[f"It holds a slot of the limit {_named(gate, row)}: {_in_use(gate)}." for gate in slots],
-        *[_sharing(gate) for gate in slots if gate.claimed > gate.running],
+        *[f"It holds a slot of the limit {_named(limiter, row)}: {_in_use(limiter)}." for limiter in slots],
+        *[_sharing(limiter) for limiter in slots if limiter.claimed > limiter.running],
         *_held_up(order),
     ]
 
@@ -74,81 +74,83 @@ def moment(when: datetime | None) -> str:
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if when else "an unknown time"
 
 
-def _unknown(gates: Sequence[LimiterState]) -> Iterator[str]:
-    for gate in gates:
-        if gate.kind == "unknown":
+def _unknown(limiters: Sequence[LimiterState]) -> Iterator[str]:
+    for limiter in limiters:
+        if limiter.kind == "unknown":
             yield (
-                f"Nobody has declared the limit {gate.name} that it carries, so nothing passes it. "
-                f"Start a worker with the code that declares it, or: sereno limit set {gate.name} --slots N"
+                f"Nobody has declared the limit {limiter.name} that it carries, so nothing passes it. "
+                f"Start a worker with the code that declares it, or: sereno limit set {limiter.name} --slots N"
             )
 
 
-def _closing(gates: Sequence[LimiterState]) -> Iterator[str]:
-    for gate in gates:
-        if gate.closed_until is not None:
-            key = f" for the key {gate.key!r}" if gate.key else ""
-            flag = f" --key {gate.key}" if gate.key else ""
+def _closing(limiters: Sequence[LimiterState]) -> Iterator[str]:
+    for limiter in limiters:
+        if limiter.closed_until is not None:
+            key = f" for the key {limiter.key!r}" if limiter.key else ""
+            flag = f" --key {limiter.key}" if limiter.key else ""
             yield (
-                f"The limit {gate.name} is closed{key} until {moment(gate.closed_until)}. "
-                f"To open it now: sereno limit open {gate.name}{flag}"
+                f"The limit {limiter.name} is closed{key} until {moment(limiter.closed_until)}. "
+                f"To open it now: sereno limit open {limiter.name}{flag}"
             )
 
 
-def _full(gates: Sequence[LimiterState], row: JobRow, *, names_others: bool) -> Iterator[str]:
+def _full(limiters: Sequence[LimiterState], row: JobRow, *, names_others: bool) -> Iterator[str]:
     """The one that its lane waits for is the first."""
-    for gate in sorted(gates, key=lambda gate: not gate.is_awaited):
-        if gate.closed_until is not None:
+    for limiter in sorted(limiters, key=lambda limiter: not limiter.is_awaited):
+        if limiter.closed_until is not None:
             continue
-        if gate.kind == "slots" and (gate.is_awaited or gate.running >= (gate.slots or 0)):
-            yield _slots(gate, row, names_others=names_others)
-        if gate.kind == "rate" and (gate.is_awaited or (gate.tokens or 0.0) < _need(gate)):
-            yield _rate(gate, row)
+        if limiter.kind == "slots" and (limiter.is_awaited or limiter.running >= (limiter.slots or 0)):
+            yield _slots(limiter, row, names_others=names_others)
+        if limiter.kind == "rate" and (limiter.is_awaited or (limiter.tokens or 0.0) < _need(limiter)):
+            yield _rate(limiter, row)
 
 
-def _sharing(gate: LimiterState) -> str:
-    slots = "the slot" if gate.running == 1 else f"the {gate.running:,} slots"
+def _sharing(limiter: LimiterState) -> str:
+    slots = "the slot" if limiter.running == 1 else f"the {limiter.running:,} slots"
     return (
-        f"{gate.claimed:,} jobs take turns in {slots}: a worker claimed quick jobs of the key together, "
+        f"{limiter.claimed:,} jobs take turns in {slots}: a worker claimed quick jobs of the key together, "
         "and gives back within a second those that do not get their turn."
     )
 
 
-def _slots(gate: LimiterState, row: JobRow, *, names_others: bool) -> str:
-    if not gate.slots:
-        remedy = f"To change it: sereno limit set {gate.name} --slots N"
-        return f"The limit {_named(gate, row)} lets nobody through: it is 0. {remedy}"
-    words = f"The limit {gate.name} lets {gate.slots:,} at once through{_whom(gate, row)}, and "
-    if gate.running >= gate.slots and not names_others:
-        return f"{words}{'another is' if gate.running == 1 else f'{gate.running:,} others are'} running."
-    if gate.running >= gate.slots:
-        return f"{words}{gate.running:,} {_are(gate.running)} running: {_inside(gate)}."
-    looked = f"within {spoken(gate.look_in)}" if gate.look_in else "now"
-    return f"{words}{gate.running:,} {_are(gate.running)} running: a worker gives away what came free {looked}."
+def _slots(limiter: LimiterState, row: JobRow, *, names_others: bool) -> str:
+    if not limiter.slots:
+        remedy = f"To change it: sereno limit set {limiter.name} --slots N"
+        return f"The limit {_named(limiter, row)} lets nobody through: it is 0. {remedy}"
+    words = f"The limit {limiter.name} lets {limiter.slots:,} at once through{_whom(limiter, row)}, and "
+    if limiter.running >= limiter.slots and not names_others:
+        return f"{words}{'another is' if limiter.running == 1 else f'{limiter.running:,} others are'} running."
+    if limiter.running >= limiter.slots:
+        return f"{words}{limiter.running:,} {_are(limiter.running)} running: {_inside(limiter)}."
+    looked = f"within {spoken(limiter.look_in)}" if limiter.look_in else "now"
+    return f"{words}{limiter.running:,} {_are(limiter.running)} running: a worker gives away what came free {looked}."
 
 
-def _rate(gate: LimiterState, row: JobRow) -> str:
+def _rate(limiter: LimiterState, row: JobRow) -> str:
     # Those who wait are looked at together: nobody passes before that.
-    next_in = max(_earliest(gate, 1), (gate.look_in or 0.0) if gate.is_awaited else 0.0)
-    cost = f" (this one takes {gate.cost})" if gate.cost != 1 else ""
-    return (
-        f"The limit {gate.name} lets {gate.units:g} start in {_span(gate.period or 0.0)}{_whom(gate, row)}{cost}, "
-        f"and {gate.tokens or 0.0:.1f} are left: the next one may start {f'in {_span(next_in)}' if next_in else 'now'}."
-    )
+    next_in = max(_earliest(limiter, 1), (limiter.look_in or 0.0) if limiter.is_awaited else 0.0)
+    cost = f" (this one takes {limiter.cost})" if limiter.cost != 1 else ""
+    allowed = f"{limiter.units:g} start in {_span(limiter.period or 0.0)}{_whom(limiter, row)}{cost}"
+    soonest = f"in {_span(next_in)}" if next_in else "now"
+    left = f"{limiter.tokens or 0.0:.1f} are left"
+    return f"The limit {limiter.name} lets {allowed}, and {left}: the next one may start {soonest}."
 
 
-def _earliest(gate: LimiterState, jobs: int) -> float:
+def _earliest(limiter: LimiterState, jobs: int) -> float:
     """Seconds until so many jobs like this one can have started, if they are given everything."""
-    missing = _need(gate) * jobs - (gate.tokens or 0.0)
-    return max(0.0, missing * (gate.period or 0.0) / (gate.units or 1.0))
+    missing = _need(limiter) * jobs - (limiter.tokens or 0.0)
+    return max(0.0, missing * (limiter.period or 0.0) / (limiter.units or 1.0))
 
 
-def _place(lane: LaneState | None, gates: Sequence[LimiterState], *, is_blocked: bool, names_others: bool) -> list[str]:
+def _place(
+    lane: LaneState | None, limiters: Sequence[LimiterState], *, is_blocked: bool, names_others: bool
+) -> list[str]:
     if lane is None:
         return []
     sentences = []
     if lane.ahead.value:
         jobs = "job with the same keys is" if lane.ahead.value == 1 else "jobs with the same keys are"
-        waits = [_earliest(gate, lane.ahead.value + 1) for gate in gates if gate.kind == "rate"]
+        waits = [_earliest(limiter, lane.ahead.value + 1) for limiter in limiters if limiter.kind == "rate"]
         rated = f", so it starts in {_span(max(waits))} at the earliest" if any(waits) else ""
         sentences.append(f"{lane.ahead} {jobs} ahead of it{rated}.")
     if lane.fair is not None:
@@ -215,24 +217,24 @@ def _held_up(order: OrderState | None) -> list[str]:
     return [f"{jobs} until it has ended ({order.key!r})."]
 
 
-def _named(gate: LimiterState, row: JobRow) -> str:
-    return f"{gate.name}{_whom(gate, row)}"
+def _named(limiter: LimiterState, row: JobRow) -> str:
+    return f"{limiter.name}{_whom(limiter, row)}"
 
 
-def _whom(gate: LimiterState, row: JobRow) -> str:
-    if gate.of_queue:
+def _whom(limiter: LimiterState, row: JobRow) -> str:
+    if limiter.of_queue:
         return f" for its whole queue {row.queue!r}"
-    return f" for the key {gate.key!r}" if gate.key else ""
+    return f" for the key {limiter.key!r}" if limiter.key else ""
 
 
-def _in_use(gate: LimiterState) -> str:
-    return f"{gate.running:,} of {gate.slots:,} {_are(gate.running)} taken"
+def _in_use(limiter: LimiterState) -> str:
+    return f"{limiter.running:,} of {limiter.slots:,} {_are(limiter.running)} taken"
 
 
-def _inside(gate: LimiterState) -> str:
+def _inside(limiter: LimiterState) -> str:
     """Who holds the slots; those of one task and one worker are told together."""
-    first = gate.first
-    more = gate.running - len(first)
+    first = limiter.first
+    more = limiter.running - len(first)
     rest = f" and {Count.bounded(more)} more" if more else ""
     alike = len({(inside.task, inside.session) for inside in first}) == 1
     if alike and len(first) > 1:
@@ -246,9 +248,9 @@ def _life(inside: SlotHolder) -> str:
     return f"task {inside.task}, running for {spoken(inside.seconds)}, worker session {inside.session}"
 
 
-def _need(gate: LimiterState) -> float:
+def _need(limiter: LimiterState) -> float:
     """What one job takes; never more than the bucket holds."""
-    return min(float(gate.cost), gate.burst or 1.0)
+    return min(float(limiter.cost), limiter.burst or 1.0)
 
 
 def _span(length: float) -> str:

@@ -1,4 +1,4 @@
-"""What stands between a job and its start when there are limits: its gates, its lane, its order."""
+"""What stands between a job and its start when there are limits: its limiters, its lane, its order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,9 +83,9 @@ class OrderState:
     dead_task: str | None
 
 
-def gates(job_id: int) -> Operation[list[LimiterState]]:
+def limiters(job_id: int) -> Operation[list[LimiterState]]:
     """What a live job passes, also if it carries no key and only its queue has limits."""
-    rows = yield Statement(_sql["gates"], {"id": job_id, "most": NAMED, "bound": BOUND})
+    rows = yield Statement(_sql["limiters"], {"id": job_id, "most": NAMED, "bound": BOUND})
     return [replace(LimiterState(*row), first=[SlotHolder(*each) for each in row[-1]]) for row in rows]
 
 

@@ -1,16 +1,16 @@
 -- What stands between a job and its start when there are limits. By key and by index; every count has a bound.
 
--- name: gates
--- The gates that a job passes: those of its own keys and those of its queue, each with its numbers and with who is in.
+-- name: limiters
+-- The limiters that a job passes: those of its own keys and those of its queue, each with its numbers and with who is in.
 -- A limit that comes with the job is not unknown, only not yet read.
 with clock as materialized (select sereno.now() as now),
 job as materialized (select queue, lane, keys from sereno.jobs where id = %(id)s),
 passed as materialized (
     select item ->> 0 as name, item ->> 1 as key, (item ->> 2)::integer as cost, false as of_queue,
-           item -> 3 is not null as is_given, sereno.gate_of(item ->> 0, item ->> 1) as id
+           item -> 3 is not null as is_given, sereno.limiter_of(item ->> 0, item ->> 1) as id
     from job, jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
     union all
-    select limits.name, '', 1, true, false, sereno.gate_of(limits.name, '')
+    select limits.name, '', 1, true, false, sereno.limiter_of(limits.name, '')
     from job join sereno.limits on limits.queue = job.queue
 )
 select passed.name, passed.key, passed.cost, passed.of_queue,
@@ -25,7 +25,7 @@ select passed.name, passed.key, passed.cost, passed.of_queue,
        coalesce(sereno.slots_taken(held), 0), inside.count, inside.first
 from clock cross join passed
 left join sereno.limits on limits.name = passed.name
-left join sereno.gates on gates.id = passed.id
+left join sereno.limiters on limiters.id = passed.id
 cross join lateral (
     select count(*) as count,
            coalesce(json_agg(json_build_array(running.id, task, extract(epoch from clock.now - claimed_at), session_id)
@@ -38,7 +38,7 @@ order by passed.of_queue, passed.name, passed.key;
 
 -- name: lane
 -- Where a ready job stands among those with the same keys, and its lane among others: those in front of it by turn, which
--- wait for the same gate, or for none and take fair turns.
+-- wait for the same limiter, or for none and take fair turns.
 with job as materialized (select queue, lane, priority, ready_seq, keys from sereno.jobs where id = %(id)s),
 own as materialized (select id, queue, fair, turn, waits_for, has_work from sereno.lanes where id = (select lane from job)),
 front as materialized (

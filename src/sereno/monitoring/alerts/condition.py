@@ -63,7 +63,7 @@ class AlertCondition:
         return filled(self.said, self.values)
 
 
-def concern(
+def condition(
     kind: str,
     subject: str,
     level: Level,

@@ -11,7 +11,7 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation, Row, Statement, queries
 from sereno.duration import spoken
 from sereno.monitoring import health_queries
-from sereno.monitoring.alerts.condition import AlertCondition, Level, command, concern, rank
+from sereno.monitoring.alerts.condition import AlertCondition, Level, command, condition, rank
 from sereno.monitoring.health_queries import LockHolder
 from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, Settings
@@ -68,15 +68,15 @@ def worst_first(found: Sequence[AlertCondition]) -> list[AlertCondition]:
 
 
 def _schema(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
-    return schema_concerns((yield from health_queries.applied()), "")
+    return schema_conditions((yield from health_queries.applied()), "")
 
 
-def schema_concerns(applied: dict[int, str] | None, schema: str) -> list[AlertCondition]:
+def schema_conditions(applied: dict[int, str] | None, schema: str) -> list[AlertCondition]:
     """Of migrations that are missing; all of them, where there is no schema."""
     if applied is None:
-        return [concern("schema.none", schema, "bad", "sereno migrate", schema=schema)]
+        return [condition("schema.none", schema, "bad", "sereno migrate", schema=schema)]
     behind = _known() - applied.keys()
-    return [concern("schema.behind", "", "bad", "sereno migrate", count=len(behind))] if behind else []
+    return [condition("schema.behind", "", "bad", "sereno migrate", count=len(behind))] if behind else []
 
 
 @cache
@@ -89,16 +89,16 @@ def _work(_tenant: str | None, late: float) -> Operation[list[AlertCondition]]:
     rows = yield Statement(_sql["queues"], {"bound": COUNTED, "most": BOUND})
     found: list[AlertCondition] = []
     if not alive:
-        found.append(concern("worker.none", "", "bad" if rows else "warn", "sereno worker"))
+        found.append(condition("worker.none", "", "bad" if rows else "warn", "sereno worker"))
     if silent:
-        found.append(concern("session.silent", "", "bad", "sereno worker", count=silent))
+        found.append(condition("session.silent", "", "bad", "sereno worker", count=silent))
     unserved = [_queue("queue.unserved", row, "bad") for row in rows if not row[4]]
     slow = [row for row in rows if row[4] and not row[5] and (row[2] or 0) > late]
     found += unserved[:MOST]
     found += [_queue("queue.late", row, "bad" if row[2] > max(VERY_LATE, late) else "warn") for row in slow[:MOST]]
     for task, queue in (yield from health_queries.unknown_tasks()):
         remedy = command("sereno job list --task", task)
-        found.append(concern("task.unknown", f"{task} in {queue}", "bad", remedy, task=task, queue=queue))
+        found.append(condition("task.unknown", f"{task} in {queue}", "bad", remedy, task=task, queue=queue))
     return found
 
 
@@ -106,7 +106,7 @@ def _queue(kind: str, row: Row, level: Level) -> AlertCondition:
     queue, ready, age, since, *_ = row
     remedy = command("sereno worker -q", queue) if kind == "queue.unserved" else "sereno queue list"
     waits = spoken(max(0.0, age or 0.0))
-    return concern(kind, queue, level, remedy, since=since, queue=queue, ready=_capped(ready), age=waits)
+    return condition(kind, queue, level, remedy, since=since, queue=queue, ready=_capped(ready), age=waits)
 
 
 def _capped(count: int) -> str | int:
@@ -117,7 +117,7 @@ def _dead(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     rows = yield Statement(_sql["dead"], {"tenant": tenant, "bound": BOUND, "most": MOST})
     remedy = "sereno job list --state dead --task"
     return [
-        concern("job.dead", task, "warn", command(remedy, task), since=since, count=count, task=task)
+        condition("job.dead", task, "warn", command(remedy, task), since=since, count=count, task=task)
         for task, count, since in rows
     ]
 
@@ -125,18 +125,18 @@ def _dead(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
 def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from health_queries.schedules()
     if found.any_due and not found.led:
-        return [concern("scheduler.none", "", "bad", "sereno scheduler")]
+        return [condition("scheduler.none", "", "bad", "sereno scheduler")]
     if found.behind is None or found.behind <= SCHEDULER_BEHIND:
         return []
     since = moment((yield from schedules.clock())) - timedelta(seconds=min(found.behind, 10 * 366 * 86400.0))
     age = spoken(found.behind)
-    return [concern("scheduler.behind", "", "bad", "sereno status", since=since, age=age)]
+    return [condition("scheduler.behind", "", "bad", "sereno status", since=since, age=age)]
 
 
 def _schedules(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     values = {"tenant": tenant, "bound": BOUND, "most": MOST}
     found = [
-        concern(
+        condition(
             "schedule.parked" if state == "parked" else "schedule.failed",
             key,
             "warn",
@@ -150,7 +150,7 @@ def _schedules(tenant: str | None, _late: float) -> Operation[list[AlertConditio
     ]
     for key, count, since, whose in (yield Statement(_sql["missed"], values)):
         remedy, named = command("sereno schedule show", key), _named(tenant=whose)
-        found.append(concern("schedule.missed", key, "warn", remedy, since=since, schedule=key, count=count, **named))
+        found.append(condition("schedule.missed", key, "warn", remedy, since=since, schedule=key, count=count, **named))
     return found
 
 
@@ -168,7 +168,7 @@ def _channels(tenant: str | None, _late: float) -> Operation[list[AlertCondition
         if failed >= FAILURES and 2 * failed > ended:
             remedy = command("sereno delivery list --state failed --channel", channel)
             found.append(
-                concern("channel.failing", channel, "warn", remedy, channel=channel, failed=failed, ended=ended)
+                condition("channel.failing", channel, "warn", remedy, channel=channel, failed=failed, ended=ended)
             )
     return found
 
@@ -176,10 +176,10 @@ def _channels(tenant: str | None, _late: float) -> Operation[list[AlertCondition
 def _paused(channel: str, account: str, reason: str, since: datetime) -> AlertCondition:
     remedy = command("sereno channel resume", channel)
     if not account:
-        return concern("channel.paused", channel, "bad", remedy, since=since, channel=channel, reason=reason)
+        return condition("channel.paused", channel, "bad", remedy, since=since, channel=channel, reason=reason)
     subject = f"{channel} {account}"
     remedy = command(f"{remedy} --account", account)
-    return concern(
+    return condition(
         "channel.account", subject, "warn", remedy, since=since, channel=channel, account=account, reason=reason
     )
 
@@ -189,21 +189,21 @@ def _tenant(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]
         return []
     rows = yield Statement(_sql["tenant"], {"tenant": tenant})
     remedy = command("sereno queue resume --tenant", tenant)
-    return [concern("tenant.paused", tenant, "warn", remedy, since=since, tenant=tenant) for (since,) in rows]
+    return [condition("tenant.paused", tenant, "warn", remedy, since=since, tenant=tenant) for (since,) in rows]
 
 
 def _limits(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from health_queries.limits(LONG_CLOSED, 0)
     unknown = [
-        concern("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
+        condition("limit.unknown", name, "bad", command("sereno limit set", name), limit=name) for name in found.unknown
     ]
     age = spoken(LONG_CLOSED)
     closed = [
-        concern("limit.closed", name, "warn", command("sereno limit open", name), limit=name, age=age)
+        condition("limit.closed", name, "warn", command("sereno limit open", name), limit=name, age=age)
         for name in found.closed
     ]
     blocked = [
-        concern("order.blocked", str(job), "warn", f"sereno job retry {job}", job=str(job)) for job in found.blocking
+        condition("order.blocked", str(job), "warn", f"sereno job retry {job}", job=str(job)) for job in found.blocking
     ]
     return [*unknown, *closed, *blocked]
 
@@ -213,10 +213,10 @@ def _server(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]
     server = yield from health_queries.server()
     if server.notifications > NOTIFICATION_USAGE:
         percent = round(100 * server.notifications)
-        found.append(concern("notify.full", "", "bad", "sereno doctor", percent=percent))
+        found.append(condition("notify.full", "", "bad", "sereno doctor", percent=percent))
     ahead = yield from health_queries.clock_ahead()
     if ahead is not None:
-        found.append(concern("clock.moved", "", "warn", "sereno doctor", age=spoken(abs(ahead))))
+        found.append(condition("clock.moved", "", "warn", "sereno doctor", age=spoken(abs(ahead))))
     for holder in (yield from health_queries.pinned()):
         if holder.seconds is None or holder.seconds > LONG_TRANSACTION:
             age = "an unknown time" if holder.seconds is None else spoken(holder.seconds)
@@ -226,7 +226,7 @@ def _server(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]
 
 def _pinned(holder: LockHolder, age: str) -> AlertCondition:
     subject, kind, detail = f"{holder.kind} {holder.name}", holder.kind, holder.detail or "nameless"
-    return concern(
+    return condition(
         "snapshot.pinned", subject, "warn", "sereno doctor", holder=kind, name=holder.name, detail=detail, age=age
     )
 
@@ -235,14 +235,16 @@ def _archive(settings: Settings, _tenant: str | None, _late: float) -> Operation
     found = yield from archive_health(settings)
     if not found.is_on:
         return []
-    concerns = []
+    conditions = []
     if found.failed:
         count: str | int = found.failed if found.failed < COUNTED_FILES else f"{COUNTED_FILES:,} or more"
         remedy, error = "sereno archive status", found.error or ""
-        concerns.append(concern("archive.unverified", "", "bad", remedy, since=found.since, count=count, error=error))
+        conditions.append(
+            condition("archive.unverified", "", "bad", remedy, since=found.since, count=count, error=error)
+        )
     if found.behind is not None and found.behind > ARCHIVE_BEHIND:
-        concerns.append(concern("archive.behind", "", "warn", "sereno archive run", age=spoken(found.behind)))
-    return concerns
+        conditions.append(condition("archive.behind", "", "warn", "sereno archive run", age=spoken(found.behind)))
+    return conditions
 
 
 LOOKS: tuple[ConditionQuery, ...] = (

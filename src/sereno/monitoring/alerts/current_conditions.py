@@ -28,5 +28,5 @@ def attention(
     if tenant is None:
         applied = yield from health_queries.applied()
         if applied is None:
-            return store.schema_concerns(applied, settings.schema)
+            return store.schema_conditions(applied, settings.schema)
     return (yield from store.attention(settings, tenant=tenant, late=bound))

@@ -135,7 +135,7 @@ def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
     found = yield from _find(name)
     if found is None:
         raise Refused(f"there is no alert rule {name!r:.60}: sereno alert rules")
-    queue = yield from store.post_queue()
+    queue = yield from store.notification_queue()
     options = JobOptions(queue=queue or store.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
         NewJob(TASK, msgspec.json.encode({"rule": name, "target": number, "what": "test"}), options)

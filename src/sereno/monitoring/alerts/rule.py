@@ -16,7 +16,7 @@ import msgspec
 from sereno.duration import spoken
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import check_text
-from sereno.monitoring.alerts.condition import KINDS, LEVELS, AlertCondition, Level, clean, concern, rank
+from sereno.monitoring.alerts.condition import KINDS, LEVELS, AlertCondition, Level, clean, condition, rank
 
 # The task that sends one message about an alert.
 TASK = "sereno.alert"
@@ -95,7 +95,7 @@ class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
     id: int | None
     kind: str
     subject: str
-    concern: AlertCondition | None = None
+    condition: AlertCondition | None = None
     opened_at: datetime | None = None
     openings: int = 1
     resolved: bool = False
@@ -134,7 +134,7 @@ def _seen(rule: AlertRule, alert: Alert | None, found: AlertCondition, now: date
         id=None if alert is None else alert.id,
         kind=found.kind,
         subject=found.subject,
-        concern=found,
+        condition=found,
         opened_at=opened_at,
         openings=openings,
         tell=tell,
@@ -168,11 +168,11 @@ def wants(rule: AlertRule, found: AlertCondition) -> bool:
     )
 
 
-def log_concern(rule: LogRule, first: datetime) -> AlertCondition:
+def log_condition(rule: LogRule, first: datetime) -> AlertCondition:
     """There were so many of these lines."""
     level: Level = "bad" if rule.level in ("error", "critical") else "warn"
     event = rule.event or "any event"
-    return concern(
+    return condition(
         "log.lines",
         rule.event or rule.level,
         level,

@@ -165,11 +165,11 @@ def read_log(rule: WatchedRule, reached: int, hits: Sequence[tuple[int, float]])
 def write(rule: str, steps: Sequence[AlertStep]) -> Operation[dict[tuple[str, str], int]]:
     """What was decided; answers the ids of all that were seen or are over, by kind and subject."""
     ids = {(step.kind, step.subject): step.id for step in steps if step.id is not None}
-    new = [_line(step, step.concern) for step in steps if step.id is None and step.concern is not None]
+    new = [_line(step, step.condition) for step in steps if step.id is None and step.condition is not None]
     if new:
         rows = yield Statement(_sql["open"], {"rule": rule, "alerts": encoder.encode(new).decode()})
         ids |= {(kind, subject): number for number, kind, subject in rows}
-    lasting = [_line(step, step.concern) for step in steps if step.id is not None and step.concern is not None]
+    lasting = [_line(step, step.condition) for step in steps if step.id is not None and step.condition is not None]
     if lasting:
         yield Statement(_sql["seen"], {"alerts": encoder.encode(lasting).decode()})
     over = [step for step in steps if step.resolved]
@@ -202,7 +202,7 @@ def forget_old() -> Operation[None]:
     yield Statement(_sql["forget_old"])
 
 
-def post_queue() -> Operation[str | None]:
+def notification_queue() -> Operation[str | None]:
     """A queue from which a living worker will send; None if there is no such worker."""
     rows = yield Statement(_sql["queue"], {"task": TASK})
     return rows[0][0] if rows else None

@@ -24,7 +24,7 @@ from sereno.monitoring.alerts import condition_queries
 from sereno.monitoring.alerts import store as alerts
 from sereno.monitoring.alerts.condition import AlertCondition
 from sereno.monitoring.alerts.condition_queries import LATE
-from sereno.monitoring.alerts.rule import TASK, AlertStep, AlertTarget, LogRule, decide, log_concern, wants
+from sereno.monitoring.alerts.rule import TASK, AlertStep, AlertTarget, LogRule, decide, log_condition, wants
 from sereno.monitoring.alerts.sender import AlertSender
 from sereno.monitoring.alerts.store import SentAlert as TellsOf
 from sereno.monitoring.alerts.store import WatchedRule
@@ -176,7 +176,7 @@ def _enqueue(rule: WatchedRule, told: Sequence[tuple[int, AlertStep]]) -> Operat
 
     The address stays with the rule: a job's arguments are seen by many.
     """
-    queue = yield from alerts.post_queue()
+    queue = yield from alerts.notification_queue()
     options = JobOptions(queue=queue or alerts.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
         AlertMessage(0, rule.name, target, str(step.tell), alert)
@@ -203,4 +203,4 @@ def _read_log(rule: WatchedRule, log: LogRule, now: datetime) -> Operation[list[
     yield from alerts.read_log(rule, heard.reached, hits)
     if len(hits) < log.count:
         return []
-    return [log_concern(log, datetime.fromtimestamp(min(at for _, at in hits), UTC))]
+    return [log_condition(log, datetime.fromtimestamp(min(at for _, at in hits), UTC))]

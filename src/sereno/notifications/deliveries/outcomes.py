@@ -12,7 +12,7 @@ from sereno.channels.contract import Channel
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import DatabaseUnavailable
-from sereno.jobs import transitions
+from sereno.jobs import transitions as job_store
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.delivery import Down, Outcome, kept
 from sereno.notifications.deliveries.send_jobs import SendJobs
@@ -45,7 +45,7 @@ class OutcomeRecorder:
     def __init__(self, database: Database, channels: Mapping[str, Channel], turns: SendJobs) -> None:
         self._database = database
         self._channels = channels
-        self._turns = turns
+        self._send_jobs = turns
         self.figures = DeliveryStatsWriter(database)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
         # Until when a job that asks covers what is sent by each channel and account.
@@ -75,14 +75,14 @@ class OutcomeRecorder:
     ) -> None:
         """What became of these; they are all that is left of the batch."""
         policy = self.policy(channel)
-        verdicts = [
+        transitions = [
             _elsewhere(each)
             if isinstance(outcome := outcomes[each.id], DeliveryMovedOn)
             else judge(each.id, each.attempt, outcome, policy, self._chance)
             for each in taken
         ]
         kinds = {each.id: (batch.events[each.event_id].type, each.tenant or "") for each in taken}
-        await _Entry(self, job, channel, account, batch.batches, kinds).write(verdicts)
+        await _Entry(self, job, channel, account, batch.batches, kinds).write(transitions)
         down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
         if down is not None:
             await self.pause(channel, account, kept(down.code), kept(down.message))
@@ -91,13 +91,13 @@ class OutcomeRecorder:
         """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
         if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
             return
-        verdicts, kinds = await self._database.arun(self._settle(job, channel, account))
-        if verdicts:
-            self.figures.settled(channel, account, verdicts, kinds)
+        transitions, kinds = await self._database.arun(self._settle(job, channel, account))
+        if transitions:
+            self.figures.settled(channel, account, transitions, kinds)
             emit(
                 logging.WARNING,
                 "delivery.unknown",
-                f"{len(verdicts)} deliveries by {channel}: whoever was sending them died, "
+                f"{len(transitions)} deliveries by {channel}: whoever was sending them died, "
                 "so nobody knows what became of them",
                 channel=channel,
             )
@@ -106,19 +106,19 @@ class OutcomeRecorder:
         """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
         parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
         found = yield from deliveries.stranded(channel, account, job)
-        verdicts = [
+        transitions = [
             _lost(delivery, is_parked=parks or unknowns >= MOST_UNKNOWN)
             for batch in found
             for delivery, unknowns in batch.deliveries
         ]
-        yield from deliveries.record(job, [batch.batch for batch in found], verdicts)
-        if len(found) >= deliveries.MOST_STRANDED or any(verdict.state == "pending" for verdict in verdicts):
+        yield from deliveries.record(job, [batch.batch for batch in found], transitions)
+        if len(found) >= deliveries.MOST_STRANDED or any(transition.state == "pending" for transition in transitions):
             # Also for what the batch of this job does not hold.
-            yield from transitions.enqueue(self._turns.to_send(channel, account))
+            yield from job_store.enqueue(self._send_jobs.to_send(channel, account))
         kinds = {
             delivery: kind for batch in found for (delivery, _), kind in zip(batch.deliveries, batch.kinds, strict=True)
         }
-        return verdicts, kinds
+        return transitions, kinds
 
     def write(
         self,
@@ -126,34 +126,38 @@ class OutcomeRecorder:
         channel: str,
         account: str,
         batches: Sequence[int],
-        verdicts: Sequence[Transition],
+        transitions: Sequence[Transition],
         *,
         last: bool,
     ) -> Operation[RecordedOutcome]:
         """What became of them, and whoever comes back for them later, together; answers which, and when that was."""
         policy = self.policy(channel)
-        for verdict in verdicts:
-            if verdict.due_in is not None:
-                verdict.due_in = _rounded(verdict.due_in)
+        for transition in transitions:
+            if transition.due_in is not None:
+                transition.due_in = _rounded(transition.due_in)
         recorded = yield from deliveries.record(
-            job, batches, verdicts, last=last, named=policy.is_told, receipts_for=policy.receipts_for
+            job, batches, transitions, last=last, named=policy.is_told, receipts_for=policy.receipts_for
         )
-        waits = [verdict.due_in for verdict in verdicts if verdict.state == "pending" and verdict.due_in is not None]
-        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
-        tokens = [token for wait in sorted(set(waits)) for token in self._turns.to_send(channel, account, 1, wait)]
+        waits = [
+            transition.due_in
+            for transition in transitions
+            if transition.state == "pending" and transition.due_in is not None
+        ]
+        asked = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
+        tokens = [token for wait in sorted(set(waits)) for token in self._send_jobs.to_send(channel, account, 1, wait)]
         if asked and not self._is_asked_for(channel, account, recorded.now):
-            tokens.append(self._turns.to_ask(channel, account, min(asked) + _together(min(asked))))
+            tokens.append(self._send_jobs.to_ask(channel, account, min(asked) + _together(min(asked))))
         if tokens:
-            yield from transitions.enqueue(tokens)
+            yield from job_store.enqueue(tokens)
         return recorded
 
     def _is_asked_for(self, channel: str, account: str, now: float) -> bool:
         """Whether a job that was written lately will ask for what is sent now, too."""
         return self._asking.get((channel, account), -math.inf) > now
 
-    def wrote(self, channel: str, account: str, verdicts: Sequence[Transition], now: float) -> None:
+    def wrote(self, channel: str, account: str, transitions: Sequence[Transition], now: float) -> None:
         """It is committed: for a while, nobody else has to see to it that receipts are asked for."""
-        asked = [verdict.receipt_in for verdict in verdicts if verdict.receipt_in is not None]
+        asked = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
         if asked and not self._is_asked_for(channel, account, now):
             self._asking[channel, account] = now + _together(min(asked))
 
@@ -174,43 +178,43 @@ class _Entry:
     """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
 
     def __init__(
-        self, ledger: OutcomeRecorder, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
+        self, recorder: OutcomeRecorder, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
     ) -> None:
-        self._ledger = ledger
+        self._recorder = recorder
         self._of = (job, channel, account, batches)
         self._kinds = kinds
 
-    async def write(self, verdicts: Sequence[Transition], *, last: bool = True) -> None:
+    async def write(self, transitions: Sequence[Transition], *, last: bool = True) -> None:
         for pause in WRITE_AGAIN:
             try:
-                await self._write(verdicts, last=last)
+                await self._write(transitions, last=last)
             except (DatabaseUnavailable, psycopg.OperationalError):
                 await asyncio.sleep(pause)
             except psycopg.Error as error:
-                await self._write_apart(verdicts, error, last=last)
+                await self._write_apart(transitions, error, last=last)
                 return
             else:
                 return
-        await self._write(verdicts, last=last)
+        await self._write(transitions, last=last)
 
-    async def _write_apart(self, verdicts: Sequence[Transition], error: psycopg.Error, *, last: bool) -> None:
-        if len(verdicts) > 1:
-            middle = len(verdicts) // 2
-            await self.write(verdicts[:middle], last=False)
-            await self.write(verdicts[middle:], last=last)
+    async def _write_apart(self, transitions: Sequence[Transition], error: psycopg.Error, *, last: bool) -> None:
+        if len(transitions) > 1:
+            middle = len(transitions) // 2
+            await self.write(transitions[:middle], last=False)
+            await self.write(transitions[middle:], last=last)
             return
         reason = f"its outcome could not be written: {type(error).__name__}"
         lost = Transition(
-            id=verdicts[0].id, state="unknown", reason=reason, is_unknown=True, attempt=verdicts[0].attempt
+            id=transitions[0].id, state="unknown", reason=reason, is_unknown=True, attempt=transitions[0].attempt
         )
         await self._write([lost], last=last)
 
-    async def _write(self, verdicts: Sequence[Transition], *, last: bool) -> None:
+    async def _write(self, transitions: Sequence[Transition], *, last: bool) -> None:
         _, channel, account, _ = self._of
-        recorded = await self._ledger.run(self._ledger.write(*self._of, verdicts, last=last))
-        self._ledger.wrote(channel, account, verdicts, recorded.now)
-        ours = [verdict for verdict in verdicts if verdict.id in recorded.ids]
-        self._ledger.figures.settled(channel, account, ours, self._kinds)
+        recorded = await self._recorder.run(self._recorder.write(*self._of, transitions, last=last))
+        self._recorder.wrote(channel, account, transitions, recorded.now)
+        ours = [transition for transition in transitions if transition.id in recorded.ids]
+        self._recorder.figures.settled(channel, account, ours, self._kinds)
 
 
 def _rounded(wait: float) -> float:

@@ -58,7 +58,7 @@ class SendJobs:
             return [task.job(channel, account, ONCE)] * min(count, MOST_LATER)
         if count <= MOST_TOKENS:
             return [task.job(channel, account, ONCE)] * count
-        return [_seated(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
+        return [_in_slot(task, channel, account, 2 * place) for place in range(MOST_TOKENS)]
 
     def for_deliveries(
         self, channel: str, account: str, count: int, batch: int, due_in: float = 0.0
@@ -67,18 +67,18 @@ class SendJobs:
         full, rest = divmod(count, batch)
         if due_in > 0 or self._goes_on(channel) or not rest or full >= MOST_TOKENS:
             return self.to_send(channel, account, full + bool(rest), due_in)
-        task, seat = self._limited(channel, account), 2 * randrange(MOST_TOKENS)  # noqa: S311 - see below
+        task, slot = self._limited(channel, account), 2 * randrange(MOST_TOKENS)  # noqa: S311 - see below
         # Both: one of them may be under way, and have looked already.
-        shared = [_seated(task, channel, account, place) for place in (seat, seat + 1)]
+        shared = [_in_slot(task, channel, account, place) for place in (slot, slot + 1)]
         return [*(self.to_send(channel, account, full) if full else ()), *shared]
 
-    def after(self, channel: str, account: str, seat: int) -> NewJob | None:
+    def after(self, channel: str, account: str, slot: int) -> NewJob | None:
         """Who takes the batch after a full one: each seat is taken once, and is left to the one beside it."""
         task = self._limited(channel, account)
-        if seat == ONCE:
+        if slot == ONCE:
             return task.job(channel, account, ONCE) if self._goes_on(channel) else None
-        chosen = 2 * randrange(MOST_TOKENS) if seat == LATER else seat ^ 1  # noqa: S311 - a seat, not a secret
-        return _seated(task, channel, account, chosen)
+        chosen = 2 * randrange(MOST_TOKENS) if slot == LATER else slot ^ 1  # noqa: S311 - a seat, not a secret
+        return _in_slot(task, channel, account, chosen)
 
     def standing(self, channel: str, account: str) -> NewJob:
         """One more, without a seat."""
@@ -105,5 +105,5 @@ class SendJobs:
         return task
 
 
-def _seated(task: JobMaker, channel: str, account: str, seat: int) -> NewJob:
-    return task.using(unique_key=f"{channel}/{account}/{seat}").job(channel, account, seat)
+def _in_slot(task: JobMaker, channel: str, account: str, slot: int) -> NewJob:
+    return task.using(unique_key=f"{channel}/{account}/{slot}").job(channel, account, slot)

@@ -45,15 +45,15 @@ class DeliverySender:
         channels: Mapping[str, Channel],
         accounts: Mapping[str, Mapping[str, Any]],
         render: Render,
-        ledger: OutcomeRecorder,
+        recorder: OutcomeRecorder,
         turns: SendJobs,
     ) -> None:
         self._database = database
         self._channels = channels
         self._accounts = accounts
         self._render = render
-        self._ledger = ledger
-        self._turns = turns
+        self._recorder = recorder
+        self._send_jobs = turns
         self._links = UnsubscribeLinks(database)
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
 
@@ -61,17 +61,17 @@ class DeliverySender:
         known = self._channels.get(channel)
         return INBOX_BATCH if channel == IN_APP or known is None else known.batch
 
-    async def deliver(self, job: int, channel: str, account: str, seat: int) -> int:
+    async def deliver(self, job: int, channel: str, account: str, slot: int) -> int:
         """The next batches of a channel; answers how many were looked at. `seat`: who goes on, if there is more."""
-        await self._ledger.settle_stranded(job, channel, account)
+        await self._recorder.settle_stranded(job, channel, account)
         known, total, until = self._channels.get(channel), 0, monotonic() + TURN_SECONDS
         while True:
             # A rate is counted in jobs: each of them is one batch.
             is_last = known is None or known.rate is not None or monotonic() > until
             # Before anything is committed as sending: whoever cannot be asked for has sent nothing.
             exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
-            batch = await self._database.arun(self._take(job, channel, account, seat if is_last else None))
-            self._ledger.figures.changed(batch.changes)
+            batch = await self._database.arun(self._take(job, channel, account, slot if is_last else None))
+            self._recorder.figures.changed(batch.changes)
             if batch.deliveries:
                 if channel == IN_APP:
                     await self._put_into_inbox(job, batch)
@@ -80,25 +80,25 @@ class DeliverySender:
             total += batch.looked_at
             if is_last or batch.looked_at < self.batch_of(channel):
                 break
-        if seat >= 0 and total < self.batch_of(channel):
+        if slot >= 0 and total < self.batch_of(channel):
             # Whoever came while this seat was taken found it so, and went home.
             await self._database.arun(self._leave(channel, account))
         return total
 
     def _leave(self, channel: str, account: str) -> Operation[None]:
         if (yield from deliveries.any_due(channel, account)):
-            yield from transitions.enqueue([self._turns.standing(channel, account)])
+            yield from transitions.enqueue([self._send_jobs.standing(channel, account)])
 
-    def _take(self, job: int, channel: str, account: str, seat: int | None) -> Operation[Batch]:
+    def _take(self, job: int, channel: str, account: str, slot: int | None) -> Operation[Batch]:
         """A batch, and whoever takes the next one, together: nobody may live to ask for it.
 
         A full batch means that there is more; what falls into quiet hours is looked for when they end.
         """
         size = self.batch_of(channel)
         batch = yield from deliveries.take(channel, account, job, size)
-        tokens = [token for due_in in batch.held for token in self._turns.to_send(channel, account, 1, due_in)]
-        if seat is not None and batch.looked_at >= size:
-            following = self._turns.after(channel, account, seat)
+        tokens = [token for due_in in batch.held for token in self._send_jobs.to_send(channel, account, 1, due_in)]
+        if slot is not None and batch.looked_at >= size:
+            following = self._send_jobs.after(channel, account, slot)
             tokens += [] if following is None else [following]
         if tokens:
             yield from transitions.enqueue(tokens)
@@ -120,7 +120,7 @@ class DeliverySender:
             if exchange is not None:
                 said = await _said(known, messages, exchange)
             outcomes |= zip([message.delivery for message in messages], said, strict=True)
-        await self._ledger.record(job, channel, account, batch, batch.deliveries, outcomes)
+        await self._recorder.record(job, channel, account, batch, batch.deliveries, outcomes)
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
         made = {
@@ -145,7 +145,7 @@ class DeliverySender:
                     outcomes[message["id"]] = Failed("unstorable", type(error).__name__)
             bad = [taken for taken in batch.deliveries if taken.id in outcomes]
         if bad:
-            await self._ledger.record(job, IN_APP, "", batch, bad, outcomes)
+            await self._recorder.record(job, IN_APP, "", batch, bad, outcomes)
 
     async def _put(self, batch: Batch, rows: Sequence[dict[str, Any]], *, last: bool) -> None:
         put = await self._database.arun(deliveries.put_into_inbox(batch.batches, rows, last=last))
@@ -153,7 +153,7 @@ class DeliverySender:
         # Where somebody else settled some of them, which ones is not known here, and hardly matters.
         done = [Transition(id=row["id"], state="delivered") for row in rows[:put]]
         kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
-        self._ledger.figures.settled(IN_APP, "", done, kinds)
+        self._recorder.figures.settled(IN_APP, "", done, kinds)
 
     def _message(
         self,
@@ -224,7 +224,7 @@ class DeliverySender:
 
     async def close(self) -> None:
         """Give back the connections of this loop, and say what was counted."""
-        await self._ledger.figures.write()
+        await self._recorder.figures.write()
         loop = asyncio.get_running_loop()
         for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
             _, exchange = self._exchanges.pop(place)

@@ -68,7 +68,7 @@ class DeliveryStatsWriter:
                 self._tally.count(_held(change) for change in changes)
             self._order()
 
-    def settled(self, channel: str, account: str, verdicts: Iterable[Transition], kinds: Kinds) -> None:
+    def settled(self, channel: str, account: str, transitions: Iterable[Transition], kinds: Kinds) -> None:
         """What became of those that were being sent: told apart once for all that are alike."""
         alike = Counter(
             [
@@ -79,7 +79,7 @@ class DeliveryStatsWriter:
                     each.is_unknown,
                     each.attempt in FIRST and not each.refund,
                 )
-                for each in verdicts
+                for each in transitions
                 # One that waits for a worker with other code was not tried.
                 if not each.refund or each.code is not None
             ]

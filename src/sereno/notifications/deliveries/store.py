@@ -143,7 +143,7 @@ def stranded(channel: str, account: str, job: int) -> Operation[list[StrandedDel
 def record(
     job: int,
     batches: Sequence[int],
-    verdicts: Sequence[Transition],
+    transitions: Sequence[Transition],
     *,
     last: bool = True,
     named: bool = True,
@@ -154,7 +154,7 @@ def record(
     `last`: nothing of the batches is left. `named`: the provider tells by itself what became of its messages, by their
     names. `receipts_for`: for so many seconds it can be asked.
     """
-    values = {"outcomes": msgspec.json.encode(verdicts).decode(), "job": job, "batches": list(batches), "last": last}
+    values = {"outcomes": msgspec.json.encode(transitions).decode(), "job": job, "batches": list(batches), "last": last}
     rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
     return RecordedOutcome(set(_ids.decode(rows[0][0])), rows[0][1])
 

@@ -64,12 +64,12 @@ class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
     """`attempt`: how many tries there were, this one among them."""
-    verdict = _judge(delivery, attempt, outcome, policy, chance)
-    verdict.attempt = attempt
+    transition = _judge(delivery, attempt, outcome, policy, chance)
+    transition.attempt = attempt
     for name in ("code", "message", "provider_id"):
-        if (text := getattr(verdict, name)) is not None:
-            setattr(verdict, name, kept(str(text)))
-    return verdict
+        if (text := getattr(transition, name)) is not None:
+            setattr(transition, name, kept(str(text)))
+    return transition
 
 
 def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
@@ -90,11 +90,11 @@ def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance
                 id=delivery, state="invalid", reason="no such address", code=code, message=message, bad_address=True
             )
         case Unknown(code, message):
-            verdict = Transition(id=delivery, state="pending", code=code, message=message, is_unknown=True)
+            transition = Transition(id=delivery, state="pending", code=code, message=message, is_unknown=True)
             if policy.on_unknown == "retry":
-                return _again(verdict, attempt, None, policy, chance)
-            verdict.state, verdict.reason = "unknown", "it may have been sent: somebody has to decide"
-            return verdict
+                return _again(transition, attempt, None, policy, chance)
+            transition.state, transition.reason = "unknown", "it may have been sent: somebody has to decide"
+            return transition
         case Down(code, message):
             return Transition(
                 id=delivery, state="pending", reason="the channel is paused", code=code, message=message, refund=True
@@ -103,13 +103,13 @@ def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance
             assert_never(outcome)
 
 
-def _again(verdict: Transition, attempt: int, after: float | None, policy: Policy, chance: Random) -> Transition:
+def _again(transition: Transition, attempt: int, after: float | None, policy: Policy, chance: Random) -> Transition:
     """Never earlier than the provider said."""
     if attempt > len(policy.delays):
-        verdict.state, verdict.reason = "dead", f"{attempt} tries, none of them arrived"
-        return verdict
+        transition.state, transition.reason = "dead", f"{attempt} tries, none of them arrived"
+        return transition
     delay = policy.delays[attempt - 1] * (1 + SPREAD * chance.random())
     asked = after if after is not None and math.isfinite(after) else 0.0
-    verdict.due_in = max(delay, min(asked, LONGEST_AFTER))
-    verdict.reason = "tried again"
-    return verdict
+    transition.due_in = max(delay, min(asked, LONGEST_AFTER))
+    transition.reason = "tried again"
+    return transition

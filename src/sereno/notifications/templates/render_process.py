@@ -34,7 +34,7 @@ MOST_AT_ONCE, TURN_SECONDS = 2, 10.0
 # A child gets no other variable: those of the server hold its secrets.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT")
 
-_turns = BoundedSemaphore(MOST_AT_ONCE)
+_send_jobs = BoundedSemaphore(MOST_AT_ONCE)
 
 
 # A source as it travels: key, name, text, whether it is a file.
@@ -91,12 +91,12 @@ def _readable(words: TemplateSet, event: str, found: Mapping[str, Source]) -> Se
 @contextmanager
 def turn(name: str) -> Iterator[None]:
     """Wait until fewer than MOST_AT_ONCE of these processes run; TemplateFailed if that takes too long."""
-    if not _turns.acquire(timeout=TURN_SECONDS):
+    if not _send_jobs.acquire(timeout=TURN_SECONDS):
         raise TemplateFailed(f"{name}: too many previews at once, try again in a moment")
     try:
         yield
     finally:
-        _turns.release()
+        _send_jobs.release()
 
 
 def _answered(request: bytes, name: str, seconds: float) -> _Answer:

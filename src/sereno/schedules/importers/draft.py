@@ -125,12 +125,12 @@ def _turned(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]
     rule = compile_rule(schedule.when)
     if not isinstance(rule, WallRule):
         return
-    for turn, at in _turns(rule, instant(now)).items():
+    for turn, at in _send_jobs(rule, instant(now)).items():
         if turn in draft.clock:
             yield f"{schedule.when.tz} turns its clock on {moment(at):%Y-%m-%d}: {draft.clock[turn]}"
 
 
-def _turns(rule: WallRule, start: int) -> dict[Turn, int]:
+def _send_jobs(rule: WallRule, start: int) -> dict[Turn, int]:
     """The first changes of the clock that skip or repeat one of its times."""
     found: dict[Turn, int] = {}
     segment = rule.zone.segment(start)

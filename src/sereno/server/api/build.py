@@ -83,7 +83,7 @@ ROOMS = (
 )
 
 
-def build(house: ServerContext) -> FastAPI:
+def build(context: ServerContext) -> FastAPI:
     """All rooms of the house."""
     app = FastAPI(
         title="sereno",
@@ -97,7 +97,7 @@ def build(house: ServerContext) -> FastAPI:
     problems.install(app)
     for room in ROOMS:
         # Included, each route would be worked out a second time, and all of them while the first request waits.
-        app.router.routes.extend(room.rooms(house).routes)
+        app.router.routes.extend(room.routes(context).routes)
     _describe(app)
     return app
 

@@ -24,9 +24,9 @@ _SHOWN = f"bearer {PREFIX}".encode()
 class CrossOrigin:
     """Answers for the rooms inside whether a page of another origin may ask, and may see what they say."""
 
-    def __init__(self, inside: Asgi, house: ServerContext) -> None:
+    def __init__(self, inside: Asgi, context: ServerContext) -> None:
         self._inside = inside
-        self._house = house
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
@@ -35,7 +35,7 @@ class CrossOrigin:
             return
         said = dict(scope["headers"])
         origin = said.get(b"origin", b"")
-        is_allowed = origin.decode("latin-1") in (self._house.settings.inbox_origins or ())
+        is_allowed = origin.decode("latin-1") in (self._context.settings.inbox_origins or ())
         if is_allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in said:
             await _allow(origin, send)
             return

@@ -65,14 +65,14 @@ class Router(APIRouter):
     `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
     """
 
-    def __init__(self, house: ServerContext, name: str, *, remembers: bool = True) -> None:
+    def __init__(self, context: ServerContext, name: str, *, remembers: bool = True) -> None:
         """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
         # For paths that find out themselves who asks: what to call before anything of a body is read.
         self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
-        super().__init__(tags=[name], route_class=_answering_once(house, remembers, self.checks))
-        self._house = house
+        super().__init__(tags=[name], route_class=_answering_once(context, remembers, self.checks))
+        self._context = context
 
-    def at(
+    def operation(
         self,
         method: str,
         path: str,
@@ -85,7 +85,7 @@ class Router(APIRouter):
         """An operation for those who may."""
 
         async def let_in(request: Request) -> None:
-            request.state.principal = await self._house.guard.check(request, role, of_tenants=of_tenants)
+            request.state.principal = await self._context.authenticator.check(request, role, of_tenants=of_tenants)
 
         depends = [Depends(let_in)]
         if method == "POST":
@@ -118,7 +118,7 @@ def _idempotency_key(
 
 
 def _answering_once(
-    house: ServerContext, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
+    context: ServerContext, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
 ) -> type[APIRoute]:
     """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
 
@@ -130,7 +130,7 @@ def _answering_once(
             async def handler(request: Request) -> Response:
                 if request.method not in SAFE and said.get("x-role") is not None and "x-own-door" not in said:
                     # Before anything of the body is read, which a stranger may have made as strange as they like.
-                    await house.guard.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
+                    await context.authenticator.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
                 elif self.path in checks:
                     await checks[self.path](request)
                 await _parse_aside(request, self.body_field)
@@ -139,7 +139,7 @@ def _answering_once(
                 is_kept = remembers and said.get("x-role") != "viewer"
                 if request.method in SAFE or not is_kept or not key or len(key) > LONGEST_KEY:
                     return _as_seen(request, await original(request))
-                return await _once(house, request, key, original)
+                return await _once(context, request, key, original)
 
             return handler
 
@@ -192,14 +192,14 @@ def _named(principal: Principal) -> str:
     return f"{principal.role} of {principal.tenant!r} {principal.name}"
 
 
-async def _once(house: ServerContext, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
-    principal = await house.guard.who(request)
+async def _once(context: ServerContext, request: Request, key: str, original: Callable[[Request], Any]) -> Response:
+    principal = await context.authenticator.who(request)
     if principal is None:
         response: Response = await original(request)
         return response
     who = _named(principal)
     said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
-    found = await house.change(tokens.begin_answer(who, key, said.digest()))
+    found = await context.change(tokens.begin_answer(who, key, said.digest()))
     if not found.is_ours:
         if not found.is_same:
             raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
@@ -209,7 +209,7 @@ async def _once(house: ServerContext, request: Request, key: str, original: Call
     try:
         response = await original(request)
     except BaseException:
-        await house.change(tokens.drop_answer(who, key))
+        await context.change(tokens.drop_answer(who, key))
         raise
-    await house.change(tokens.end_answer(who, key, response.status_code, bytes(response.body)))
+    await context.change(tokens.end_answer(who, key, response.status_code, bytes(response.body)))
     return response

@@ -26,13 +26,13 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 EVENT_STREAM = "text/event-stream"
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/stream`."""
-    door = Router(house, "stream")
-    pulse = ChangeFeed(house)
-    house.endings.append(pulse.end)
+    router = Router(context, "stream")
+    change_feed = ChangeFeed(context)
+    context.endings.append(change_feed.end)
 
-    @door.at(
+    @router.operation(
         "GET",
         "/stream",
         role="viewer",
@@ -46,26 +46,30 @@ def rooms(house: ServerContext) -> Router:
         Somebody of a tenant hears that something has changed, and not what.
         """
         if EVENT_STREAM in request.headers.get("accept", ""):
-            pulse.check_place(who)
-            return StreamingResponse(_told(house, pulse, request, who), media_type=EVENT_STREAM, headers=HEADERS)
-        return Change(0, None if who.tenant is not None else await house.read(snapshot()))
+            change_feed.check_place(who)
+            return StreamingResponse(
+                _told(context, change_feed, request, who), media_type=EVENT_STREAM, headers=HEADERS
+            )
+        return Change(0, None if who.tenant is not None else await context.read(snapshot()))
 
-    return door
+    return router
 
 
-async def _told(house: ServerContext, pulse: ChangeFeed, request: Request, who: Principal) -> AsyncIterator[bytes]:
+async def _told(
+    context: ServerContext, change_feed: ChangeFeed, request: Request, who: Principal
+) -> AsyncIterator[bytes]:
     last, began = 0, time.monotonic()
     asked = said = began
     yield b"retry: 2000\n\n"
     # A place that was free when the answer began may be taken by now: the client comes again.
-    with suppress(HTTPError), pulse.listening(who):
-        while not pulse.is_ended and time.monotonic() < began + LONGEST_SECONDS:
-            beat = await pulse.next(last, TRUST_SECONDS)
+    with suppress(HTTPError), change_feed.listening(who):
+        while not change_feed.is_ended and time.monotonic() < began + LONGEST_SECONDS:
+            beat = await change_feed.next(last, TRUST_SECONDS)
             now = time.monotonic()
             if now > asked + TRUST_SECONDS:
                 asked = now
                 try:
-                    if await house.guard.who(request) is None:
+                    if await context.authenticator.who(request) is None:
                         return
                 except BUSY:
                     # Whoever was let in hears that the database does not answer, as everybody does.

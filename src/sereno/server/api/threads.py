@@ -13,8 +13,8 @@ T = TypeVar("T")
 class SerialThread:
     """While one of them is worked out, everybody else is answered."""
 
-    def __init__(self, house: ServerContext) -> None:
-        self._database = house.database
+    def __init__(self, context: ServerContext) -> None:
+        self._database = context.database
         self._turn = asyncio.Semaphore(1)
 
     async def read(self, operation: Operation[T]) -> T:

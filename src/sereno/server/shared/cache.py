@@ -55,7 +55,7 @@ class Cache:
         self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
         self._looking: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
 
-    async def see(
+    async def get(
         self,
         key: Hashable,
         operation: Callable[[], Operation[T]],

@@ -47,7 +47,7 @@ class ServerContext:
     """`new_job`: as the application makes one. `parts`: what else of the application a room needs, by name."""
 
     database: Database
-    guard: Authenticator
+    authenticator: Authenticator
     new_job: Callable[[str, bytes, JobOptions], NewJob]
     parts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -137,11 +137,11 @@ class ServerContext:
 class _WriteTransaction:
     """Each part of a plan in a transaction of its own."""
 
-    def __init__(self, house: ServerContext) -> None:
-        self._house = house
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
 
     async def arun(self, operation: Operation[T]) -> T:
-        return await self._house.change(operation)
+        return await self._context.change(operation)
 
 
 def check_task(task: str, allowed: Collection[str] | None = None) -> None:

@@ -4,12 +4,12 @@ from sereno.notifications.why import EventKind
 from sereno.server.shared.context import ServerContext
 
 
-def known_kinds(house: ServerContext) -> dict[str, EventKind]:
+def known_kinds(context: ServerContext) -> dict[str, EventKind]:
     """What the application declares, with the channels that are active."""
-    channels = house.parts["channels"]
+    channels = context.parts["channels"]
     return {
         name: EventKind(
             name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
         )
-        for name, each in house.parts["notifications"].definitions.items()
+        for name, each in context.parts["notifications"].definitions.items()
     }

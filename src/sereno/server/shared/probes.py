@@ -9,15 +9,15 @@ from sereno.server.shared.cache import Cache
 from sereno.server.shared.context import ServerContext
 
 
-def routes(house: ServerContext) -> list[Route]:
+def routes(context: ServerContext) -> list[Route]:
     """`/livez`: the process turns. `/readyz`: the database answers; looked up once a second, however often one asks."""
-    glances = Cache(house)
+    cache = Cache(context)
 
     async def live(_: Request) -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
     async def ready(_: Request) -> PlainTextResponse:
-        seen = await glances.see("ready", job_queries.schema_version)
+        seen = await cache.get("ready", job_queries.schema_version)
         is_ready = not seen.is_missing and not seen.is_old
         return PlainTextResponse("ok\n" if is_ready else "the database does not answer\n", 200 if is_ready else 503)
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from sereno.access.identity import Principal
 from sereno.access.masking import is_secret, masked
-from sereno.search.search_filter import sought
+from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, Term, Word, parse
 from sereno.server.shared.error_masking import sees_all
@@ -30,7 +30,7 @@ def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Searc
     404 for another's tenant, as where a list is asked for one by name.
     """
     check_search(text, fields, who)
-    found = sought(text, fields, datetime.now(UTC), hides=not sees_all(who))
+    found = search_params(text, fields, datetime.now(UTC), hides=not sees_all(who))
     if found is not None:
         their_tenant(who, found.one("tenant"))
     return found

@@ -51,9 +51,9 @@ ROOMS = (
 )
 
 
-def routes(house: ServerContext) -> list[BaseRoute]:
+def routes(context: ServerContext) -> list[BaseRoute]:
     """The pages, and what they are dressed in."""
-    pages = PageRoutes(house)
+    pages = PageRoutes(context)
     for room in ROOMS:
-        room.rooms(pages)
+        room.routes(pages)
     return [*static_files.routes(), *pages.routes]

@@ -10,7 +10,7 @@ from sereno.server.web.page_request import PageRequest
 
 
 def copies(
-    look: PageRequest,
+    page: PageRequest,
     *,
     cli: list[str] | None,
     method: str = "GET",
@@ -19,7 +19,7 @@ def copies(
     body: Any = None,
 ) -> dict[str, str]:
     """Every one of them does the same; the token is taken from the environment."""
-    url = _address(look, path, query)
+    url = _address(page, path, query)
     found = {}
     if cli is not None:
         found["CLI"] = shlex.join(["sereno", *cli])
@@ -28,8 +28,8 @@ def copies(
     return found
 
 
-def _address(look: PageRequest, path: str, query: Mapping[str, Any] | None) -> str:
-    root = look.house.settings.public_url or str(look.request.base_url)
+def _address(page: PageRequest, path: str, query: Mapping[str, Any] | None) -> str:
+    root = page.context.settings.public_url or str(page.request.base_url)
     given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     return f"{root.rstrip('/')}/api/v1/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 

@@ -16,7 +16,7 @@ class Facet:
 
     value: str
     count: Count | None
-    is_asked: bool
+    is_chosen: bool
     is_excluded: bool
     asking: str
     excluding: str

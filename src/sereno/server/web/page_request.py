@@ -1,10 +1,10 @@
 """One person's look at one page: who they are, what they asked for, their language, zone and colours."""
 
+import functools
 import gzip
 import json
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlencode
 
@@ -19,7 +19,7 @@ from sereno.server.shared.context import LOOK_SECONDS, ServerContext
 from sereno.server.shared.error_masking import hidden_in, sees_all
 from sereno.server.web import times
 from sereno.server.web.messages import LANGUAGES, NAMES, choose, say
-from sereno.server.web.static_files import house_hash
+from sereno.server.web.static_files import assets_hash
 from sereno.version import __version__
 from sereno.zones import names
 
@@ -75,7 +75,7 @@ ROOM_OF = (
 )
 
 
-@cache
+@functools.cache
 def environment() -> Environment:
     """Everything is escaped, and a name that is not there is an error."""
     made = Environment(
@@ -92,7 +92,7 @@ def environment() -> Environment:
         length=times.length,
         old=times.old,
     )
-    made.globals.update(assets=house_hash(), languages=NAMES, version=__version__)
+    made.globals.update(assets=assets_hash(), languages=NAMES, version=__version__)
     return made
 
 
@@ -103,8 +103,8 @@ def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
 class PageRequest:
     """What a page is made from, and the way to make it."""
 
-    def __init__(self, house: ServerContext, glances: Cache, templates: Environment, request: Request) -> None:
-        self.house = house
+    def __init__(self, context: ServerContext, cache: Cache, templates: Environment, request: Request) -> None:
+        self.context = context
         self.request = request
         self.query = request.query_params
         self.now = datetime.now(UTC)
@@ -113,7 +113,7 @@ class PageRequest:
         chosen = unquote(request.cookies.get("sereno_zone", ""))
         self.zone_name = chosen if chosen in names() else "UTC"
         self.zone = times.zone_of(self.zone_name)
-        self._glances = glances
+        self._cache = cache
         self._templates = templates
 
     @property
@@ -140,7 +140,7 @@ class PageRequest:
 
     def may(self, role: Role) -> bool:
         """Whether an action is offered; the API decides again."""
-        return self.who.may(role) and not self.house.settings.read_only
+        return self.who.may(role) and not self.context.settings.read_only
 
     def say(self, sentence: str, /, **values: object) -> str:
         return say(self.language, sentence, **values)
@@ -155,7 +155,7 @@ class PageRequest:
         start = f"{self.base}{inside if path is None else path}"
         return f"{start}?{urlencode(kept)}" if kept else start
 
-    async def see(
+    async def load(
         self,
         key: Hashable,
         operation: Callable[[], Operation[T]],
@@ -173,10 +173,10 @@ class PageRequest:
             fresh = 0.0
         if not sees_all(self.who):
             # What they see is another thing than what others see of the same.
-            key, operation = ("hidden", key), partial(_hidden, operation)
-        return await self._glances.see(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
+            key, operation = ("hidden", key), functools.partial(_hidden, operation)
+        return await self._cache.get(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
 
-    def page(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
+    def render(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
         """Drawn in the viewer's words; a live update asks for the inside alone."""
         is_live = self.request.headers.get("x-sereno-live") is not None
         said: Mapping[str, Any] = {

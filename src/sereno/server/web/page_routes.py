@@ -25,10 +25,10 @@ Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 class PageRoutes:
     """`@pages.at("/jobs", of_tenants=True)` before `async def jobs(look) -> Response`."""
 
-    def __init__(self, house: ServerContext) -> None:
-        self.house = house
+    def __init__(self, context: ServerContext) -> None:
+        self.context = context
         self.routes: list[Route] = []
-        self._glances = Cache(house)
+        self._cache = Cache(context)
         self._templates = environment()
 
     def at(
@@ -42,7 +42,7 @@ class PageRoutes:
     ) -> Callable[[Page], Page]:
         """`of_tenants`: also for somebody who sees one tenant alone; the page then shows nothing else."""
 
-        def registered(page: Page) -> Page:
+        def registered(handler: Page) -> Page:
             async def answer(request: Request) -> Response:
                 began = time.perf_counter()
                 response = await drawn(request)
@@ -51,36 +51,38 @@ class PageRoutes:
                 return response
 
             async def drawn(request: Request) -> Response:
-                look = PageRequest(self.house, self._glances, self._templates, request)
+                page = PageRequest(self.context, self._cache, self._templates, request)
                 try:
                     if not open_to_all:
-                        request.state.principal = await self.house.guard.check(request, role, of_tenants=of_tenants)
-                    return await page(look)
+                        request.state.principal = await self.context.authenticator.check(
+                            request, role, of_tenants=of_tenants
+                        )
+                    return await handler(page)
                 except HTTPError as no:
-                    return self._declined(look, no)
+                    return self._declined(page, no)
                 except JobNotFound as error:
-                    return _problem(look, HTTPStatus.NOT_FOUND, str(error))
+                    return _problem(page, HTTPStatus.NOT_FOUND, str(error))
                 except (*BUSY, DatabaseUnavailable):
-                    words = look.say("The database is busy or away. This page tries again by itself.")
-                    return _problem(look, HTTPStatus.SERVICE_UNAVAILABLE, words)
+                    words = page.say("The database is busy or away. This page tries again by itself.")
+                    return _problem(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
                 except (SerenoError, psycopg.DataError) as error:
-                    return _problem(look, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+                    return _problem(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
 
             self.routes.append(Route(path, answer, methods=[method]))
-            return page
+            return handler
 
         return registered
 
-    def _declined(self, look: PageRequest, no: HTTPError) -> Response:
+    def _declined(self, page: PageRequest, no: HTTPError) -> Response:
         if no.status != HTTPStatus.UNAUTHORIZED:
-            return _problem(look, no.status, no.detail)
-        if self.house.guard.is_elsewhere:
-            return _problem(look, no.status, look.say("Sign in to the application around this page first."))
-        asked = look.request.url.path.removeprefix(look.request.scope.get("root_path", "")).lstrip("/")
-        asked += f"?{look.request.url.query}" if look.request.url.query else ""
-        return RedirectResponse(f"{look.base}sign-in?next={quote(asked, safe='')}", HTTPStatus.SEE_OTHER)
+            return _problem(page, no.status, no.detail)
+        if self.context.authenticator.is_elsewhere:
+            return _problem(page, no.status, page.say("Sign in to the application around this page first."))
+        form = page.request.url.path.removeprefix(page.request.scope.get("root_path", "")).lstrip("/")
+        form += f"?{page.request.url.query}" if page.request.url.query else ""
+        return RedirectResponse(f"{page.base}sign-in?next={quote(form, safe='')}", HTTPStatus.SEE_OTHER)
 
 
-def _problem(look: PageRequest, status: HTTPStatus, words: str) -> Response:
+def _problem(page: PageRequest, status: HTTPStatus, words: str) -> Response:
     is_passing = status == HTTPStatus.SERVICE_UNAVAILABLE
-    return look.page("problem.html", status, title=look.say(status.phrase), words=words, is_passing=is_passing)
+    return page.render("problem.html", status, title=page.say(status.phrase), words=words, is_passing=is_passing)

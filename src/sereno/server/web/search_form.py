@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.search.search_filter import sought
+from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import LONGEST, Field, InvalidSearch, Term, Word, parse
 from sereno.server.shared.cache import FRESH_SECONDS, Cached
@@ -43,13 +43,13 @@ class SearchForm(Generic[T]):
         return None
 
 
-def asked_for(look: PageRequest, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> SearchForm[T]:
+def asked_for(page: PageRequest, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> SearchForm[T]:
     """The search of the address. Its days are those of UTC, as in the API."""
-    text = look.query.get("q", "").strip()
+    text = page.query.get("q", "").strip()
     names = tuple(each.name for each in fields)
     try:
         terms = parse(text, fields).terms
-        check_search(text, fields, look.who)
+        check_search(text, fields, page.who)
         return SearchForm(text, terms, meaning(text, datetime.now(UTC)), fields=names)
     except InvalidSearch as error:
         return SearchForm(text[:LONGEST], problem=str(error), at=error.at, fields=names)
@@ -57,15 +57,15 @@ def asked_for(look: PageRequest, fields: Sequence[Field], meaning: Callable[[str
         return SearchForm(text[:LONGEST], problem=str(error), fields=names)
 
 
-def sought_for(look: PageRequest, fields: Sequence[Field]) -> SearchForm[SearchParams | None]:
+def search_params_for(page: PageRequest, fields: Sequence[Field]) -> SearchForm[SearchParams | None]:
     """The same for a list whose search is nothing but tests of its rows. Another's tenant is nobody's there."""
-    hides = not sees_all(look.who)
-    return asked_for(look, fields, lambda text, now: sought(text, fields, now, hides=hides))
+    hides = not sees_all(page.who)
+    return asked_for(page, fields, lambda text, now: search_params(text, fields, now, hides=hides))
 
 
 async def listed(
-    look: PageRequest,
-    asked: SearchForm[Any],
+    page: PageRequest,
+    form: SearchForm[Any],
     key: tuple[Hashable, ...],
     operation: Callable[[], Operation[list[S]]],
     *,
@@ -75,6 +75,6 @@ async def listed(
 
     `key`: what else it depends on. The search goes by its words: two hours ago is another moment each time.
     """
-    if asked.problem is not None:
+    if form.problem is not None:
         return Cached([])
-    return await look.see((*key, asked.text), operation, fresh=fresh)
+    return await page.load((*key, form.text), operation, fresh=fresh)

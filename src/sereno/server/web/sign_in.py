@@ -41,63 +41,65 @@ class SignInAttempts:
             self._failed.popitem(last=False)
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/sign-in`, `/sign-out`."""
     tries = SignInAttempts()
 
     @pages.at("/sign-in", open_to_all=True)
-    async def form(look: PageRequest) -> Response:
-        if await look.house.guard.who(look.request) is not None:
-            return _to(look, look.query.get("next", ""))
-        return look.page("sign_in.html", next=look.query.get("next", ""), wrong=None)
+    async def form(page: PageRequest) -> Response:
+        if await page.context.authenticator.who(page.request) is not None:
+            return _to(page, page.query.get("next", ""))
+        return page.render("sign_in.html", next=page.query.get("next", ""), wrong=None)
 
     @pages.at("/sign-in", open_to_all=True, method="POST")
-    async def sign_in(look: PageRequest) -> Response:
-        guard = look.house.guard
-        guard.check_origin(look.request)
-        said = parse_qs((await read_body(look.request, LARGEST_FORM)).decode("utf-8", "replace"))
+    async def sign_in(page: PageRequest) -> Response:
+        authenticator = page.context.authenticator
+        authenticator.check_origin(page.request)
+        said = parse_qs((await read_body(page.request, LARGEST_FORM)).decode("utf-8", "replace"))
         wanted = said.get("next", [""])[0]
-        principal = await guard.of_token(said.get("token", [""])[0].strip())
-        cookie = None if principal is None else guard.cookie(principal)
+        principal = await authenticator.of_token(said.get("token", [""])[0].strip())
+        cookie = None if principal is None else authenticator.cookie(principal)
         if cookie is None:
-            return _refuse(look, tries, wanted)
-        answer = _to(look, wanted)
+            return _refuse(page, tries, wanted)
+        answer = _to(page, wanted)
         answer.set_cookie(
-            guard.cookie_name(look.request),
+            authenticator.cookie_name(page.request),
             cookie,
             max_age=SIGNED_IN_SECONDS,
             # Also where the server is mounted below another path: the prefix __Host- wants it.
             path="/",
             httponly=True,
-            secure=guard.is_encrypted(look.request),
+            secure=authenticator.is_encrypted(page.request),
             samesite="lax",
         )
         return answer
 
     @pages.at("/sign-out", open_to_all=True, method="POST")
-    async def sign_out(look: PageRequest) -> Response:
-        guard = look.house.guard
-        guard.check_origin(look.request)
-        await guard.sign_out(look.request)
-        answer = RedirectResponse(f"{look.base}sign-in", HTTPStatus.SEE_OTHER)
+    async def sign_out(page: PageRequest) -> Response:
+        authenticator = page.context.authenticator
+        authenticator.check_origin(page.request)
+        await authenticator.sign_out(page.request)
+        answer = RedirectResponse(f"{page.base}sign-in", HTTPStatus.SEE_OTHER)
         # A browser ignores a change of a cookie with the prefix __Host- that is not Secure.
-        is_encrypted = guard.is_encrypted(look.request)
-        answer.delete_cookie(guard.cookie_name(look.request), secure=is_encrypted, httponly=True, samesite="lax")
+        is_encrypted = authenticator.is_encrypted(page.request)
+        answer.delete_cookie(
+            authenticator.cookie_name(page.request), secure=is_encrypted, httponly=True, samesite="lax"
+        )
         return answer
 
 
-def _refuse(look: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
+def _refuse(page: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
     """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
-    address = counted_address(look.request.client.host if look.request.client else "")
+    address = counted_address(page.request.client.host if page.request.client else "")
     wait = tries.wait(address, time.monotonic())
     if wait is not None:
-        wrong = look.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
-        refused = look.page("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
+        wrong = page.say("too many wrong tokens: try again in %(seconds)s s", seconds=wait)
+        refused = page.render("sign_in.html", HTTPStatus.TOO_MANY_REQUESTS, next=wanted, wrong=wrong)
         refused.headers["Retry-After"] = str(wait)
         return refused
     tries.failed(address, time.monotonic())
-    wrong = look.say("This is no token, or one that has ended. sereno token create makes a new one.")
-    return look.page("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
+    wrong = page.say("This is no token, or one that has ended. sereno token create makes a new one.")
+    return page.render("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
 
 
 def counted_address(host: str) -> str:
@@ -113,7 +115,7 @@ def counted_address(host: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def _to(look: PageRequest, wanted: str) -> RedirectResponse:
+def _to(page: PageRequest, wanted: str) -> RedirectResponse:
     """A page of ours, and no other."""
     is_ours = OURS.fullmatch(wanted) is not None and wanted.isprintable()
-    return RedirectResponse(f"{look.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"{page.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)

@@ -38,7 +38,7 @@ def all_files() -> dict[str, File]:
 
 
 @cache
-def house_hash() -> str:
+def assets_hash() -> str:
     """Modules name each other without a hash, so all of them share one, in their path."""
     said = "".join(f"{name} {file.hash}\n" for name, file in sorted(all_files().items()))
     return hashlib.sha256(said.encode()).hexdigest()[:12]

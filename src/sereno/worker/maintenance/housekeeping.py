@@ -39,7 +39,7 @@ def duties(settings: Settings) -> list[Duty]:
         Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
         Step("old figures", _pages_of(minute_stats.forget)),
         Step("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
-        Step("idle gates", PagedWalk(limits.FIRST, limits.sweep_gates)),
+        Step("idle limiters", PagedWalk(limits.FIRST, limits.sweep_limiters)),
         Step("shares without lanes", PagedWalk(limits.FIRST_SHARE, limits.sweep_shares)),
     ]
     unknown = Step("unknown tasks", _report_unknown_tasks)

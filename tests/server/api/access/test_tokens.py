@@ -75,10 +75,10 @@ def test_an_admin_of_a_tenant_makes_tokens_of_that_tenant(ask: Ask) -> None:
 
 def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     """Otherwise a 409 would tell one tenant the names of another's tokens, or of the house's."""
-    house, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
-    made = [client.post("/tokens", json={"name": "payroll"}) for client in (house, acme, globex)]
+    context, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
+    made = [client.post("/tokens", json={"name": "payroll"}) for client in (context, acme, globex)]
     assert [answer.status_code for answer in made] == [201, 201, 201]
-    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (house, acme)] == [409, 409]
+    assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (context, acme)] == [409, 409]
     with pytest.raises(Refused, match="3 tokens are called 'payroll'"):
         app.database.run(revoke("payroll", actor="test"))
     living = "select count(*) from sereno.tokens where name = 'payroll' and revoked_at is null"

@@ -55,13 +55,13 @@ def archive(app: Sereno) -> None:
 
 
 async def _cycle(app: Sereno, *, is_moved: bool, is_exported: bool) -> list[str]:
-    archivist = app.archive.archivist()
+    archiver = app.archive.archiver()
     problems: list[str] = []
     try:
         if is_moved:
-            problems += (await archivist.move()).problems
+            problems += (await archiver.move()).problems
         if is_exported:
-            problems += (await archivist.export()).problems
+            problems += (await archiver.export()).problems
     finally:
         await app.database.aclose()
     return problems

@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.jobs import queues
-from sereno.monitoring.alerts.condition import concern
+from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
 from tests.facts import one
@@ -24,7 +24,7 @@ def admin(ask: Ask) -> httpx.Client:
 
 
 def opened(app: Sereno, rule: str, task: str = "work") -> None:
-    found = concern("job.dead", task, "bad", "look", count=2, task=task)
+    found = condition("job.dead", task, "bad", "look", count=2, task=task)
     app.database.run(follow(rule, ConditionSnapshot([found], set())))
 
 

@@ -21,8 +21,8 @@ def told(app: Sereno) -> None:
     async def tell() -> None:
         for tenant in ("t", "s"):
             await app.recipients.aupsert("ada", {"pager": f"{tenant}1"}, tenant=tenant)
-            await app.notifications.courier.fan_out(await published.anotify(Tender("T"), to="ada", tenant=tenant))
-        await app.notifications.courier.fan_out(await published.anotify(Tender("T"), to="nobody", tenant="t"))
+            await app.notifications.fanout.fan_out(await published.anotify(Tender("T"), to="ada", tenant=tenant))
+        await app.notifications.fanout.fan_out(await published.anotify(Tender("T"), to="nobody", tenant="t"))
         await app.notifications.dispatch.deliver(1, "pager", "", -2)
         await app.notifications.dispatch.close()
         await app.database.aclose()

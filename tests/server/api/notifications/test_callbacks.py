@@ -47,7 +47,7 @@ def told(app: Sereno, pager: Signed) -> int:
 
     async def tell() -> None:
         await app.recipients.aupsert("ada", {"pager": "a1"})
-        await app.notifications.courier.fan_out(await news.anotify(Tender("T1"), to="ada"))
+        await app.notifications.fanout.fan_out(await news.anotify(Tender("T1"), to="ada"))
         await app.notifications.dispatch.deliver(1, "pager", "", -2)
         await app.database.aclose()
 

@@ -18,7 +18,7 @@ def waiting(app: Sereno) -> None:
 
     async def tell() -> None:
         await app.recipients.aupsert("ada", {"pager": "a1", "sms": "+371"})
-        await app.notifications.courier.fan_out(await news.anotify(Tender("T1"), to="ada"))
+        await app.notifications.fanout.fan_out(await news.anotify(Tender("T1"), to="ada"))
         await app.database.aclose()
 
     asyncio.run(tell())

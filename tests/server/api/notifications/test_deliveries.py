@@ -37,7 +37,7 @@ class Told:
         self.event = await self._published.anotify(Tender("T1"), subject="T1", to=list(ways))
         other = await self._published.anotify(Tender("T2"), to="theirs", tenant="a")
         for event in (self.event, other):
-            await app.notifications.courier.fan_out(event)
+            await app.notifications.fanout.fan_out(event)
         for job in (1, 2):
             await app.notifications.dispatch.deliver(job, "pager", "", -2)
         await app.database.aclose()

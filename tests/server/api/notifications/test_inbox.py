@@ -34,7 +34,7 @@ def inboxes(app: Sereno) -> None:
             await app.recipients.aupsert("ada", tenant=tenant)
             for number in range(count):
                 event = await news.anotify(Tender(f"{tenant}{number}"), to="ada", tenant=tenant)
-                await app.notifications.courier.fan_out(event)
+                await app.notifications.fanout.fan_out(event)
         for job in range(1, 6):
             await app.notifications.dispatch.deliver(job, "in_app", "", -2)
         await app.database.aclose()

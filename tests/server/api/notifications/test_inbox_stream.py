@@ -49,8 +49,8 @@ def put(app: Sereno, connection: psycopg.Connection) -> Put:
 
 
 @pytest.fixture
-def house(served: Served) -> Any:
-    return served.config.app._house  # type: ignore[union-attr]  # ours
+def context(served: Served) -> Any:
+    return served.config.app._context  # type: ignore[union-attr]  # ours
 
 
 def client(served: Served, token: str) -> httpx.AsyncClient:
@@ -223,16 +223,16 @@ async def test_nobody_watches_an_inbox_that_does_not_exist(app: Sereno, served: 
 
 
 async def test_however_many_listen_there_is_one_look_a_second(
-    app: Sereno, served: Served, house: Any, put: Put, monkeypatch: pytest.MonkeyPatch
+    app: Sereno, served: Served, context: Any, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
-    read = house.read
+    read = context.read
 
     async def counting(operation: Any, **options: Any) -> Any:
         looks.append(time.monotonic())
         return await read(operation, **options)
 
-    monkeypatch.setattr(house, "read", counting)
+    monkeypatch.setattr(context, "read", counting)
 
     async def listen(who: httpx.AsyncClient, told: asyncio.Semaphore) -> None:
         async with who.stream("GET", PATH) as answer:

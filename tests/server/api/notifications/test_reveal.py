@@ -50,7 +50,7 @@ async def test_a_delivery_too(app: Sereno, ask: Ask, connection: psycopg.Connect
     published = app.event("tender.published", Tender, channels=[Pager()])
     await app.recipients.aupsert("ana", {"pager": ADDRESS}, tenant="r42")
     event = await published.anotify(Tender("T1"), to="ana", tenant="r42")
-    await app.notifications.courier.fan_out(event)
+    await app.notifications.fanout.fan_out(event)
     number = one(connection, "select id from sereno.deliveries")
     assert ask("viewer").post(f"/deliveries/{number}/reveal").status_code == 403
     assert ask("admin", tenant="b").post(f"/deliveries/{number}/reveal").status_code == 404

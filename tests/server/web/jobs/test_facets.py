@@ -49,6 +49,6 @@ def test_any_value_can_be_asked_for_and_taken_back(value: str, negated: bool) ->
 def test_facets_know_what_is_asked_for() -> None:
     terms = parse("queue:a -queue:b state:dead", JOB_FIELDS).terms
     a, b, c = facets(terms, "queue", [("a", None), ("b", None), ("c", None)])
-    assert [(each.is_asked, each.is_excluded) for each in (a, b, c)] == [(True, False), (False, True), (False, False)]
+    assert [(each.is_chosen, each.is_excluded) for each in (a, b, c)] == [(True, False), (False, True), (False, False)]
     assert c.asking == "queue:a,c -queue:b state:dead"
     assert left_out(terms, 1) == "queue:a state:dead"

@@ -67,7 +67,7 @@ def told(app: Sereno, connection: psycopg.Connection) -> Told:
 async def _send(app: Sereno, made: Told) -> None:
     """No worker runs here: what is due is sent by hand."""
     for number in (made.event, made.theirs):
-        await app.notifications.courier.fan_out(number)
+        await app.notifications.fanout.fan_out(number)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
     await app.database.aclose()
 

@@ -39,32 +39,32 @@ class NewTokenBody(BaseModel):
     expires_in: Length | None = None
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/tokens`."""
     # A name is given once anyway.
-    door = Router(house, "tokens", remembers=False)
+    router = Router(context, "tokens", remembers=False)
 
-    @door.at("GET", "/tokens", role="admin", of_tenants=True)
+    @router.operation("GET", "/tokens", role="admin", of_tenants=True)
     async def list_tokens(who: Who) -> Page[TokenRow]:
         """All of them, the living first; never what they open with."""
-        return Page((await house.read(_theirs(who)))[:MOST])
+        return Page((await context.read(_theirs(who)))[:MOST])
 
-    @door.at("POST", "/tokens", role="admin", of_tenants=True, status_code=201, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("POST", "/tokens", role="admin", of_tenants=True, status_code=201, also=[HTTPStatus.NOT_FOUND])
     async def create(body: NewTokenBody, who: Who) -> CreatedToken:
         """Make one. Its secret is in this answer, and nowhere else; an Idempotency-Key does not bring it back."""
         tenant = their_tenant(who, body.tenant)
         if not who.may(body.role):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}, and cannot make somebody {body.role}")
-        return await house.change(
+        return await context.change(
             tokens.create(body.name, body.role, tenant=tenant, expires_in=body.expires_in, actor=who.actor)
         )
 
-    @door.at("DELETE", "/tokens/{token_id}", role="admin", of_tenants=True, also=GONE, status_code=204)
+    @router.operation("DELETE", "/tokens/{token_id}", role="admin", of_tenants=True, also=GONE, status_code=204)
     async def revoke(token_id: TokenId, who: Who) -> None:
         """It opens nothing any more, within seconds. Who signed in with it is signed out."""
-        await house.change(_revoke(token_id, who))
+        await context.change(_revoke(token_id, who))
 
-    return door
+    return router
 
 
 def _theirs(who: Principal) -> Operation[list[TokenRow]]:

@@ -42,16 +42,16 @@ class StartedCycle:
     export: int
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/archive`."""
-    door = Router(house, "archive")
+    router = Router(context, "archive")
 
-    @door.at("GET", "/archive", role="viewer")
+    @router.operation("GET", "/archive", role="viewer")
     async def status() -> ArchiveStatus:
         """How much was archived, how much waits, what failed and why, and how late it is."""
-        return await house.read(archive.status(house.settings))
+        return await context.read(archive.status(context.settings))
 
-    @door.at("GET", "/archive/batches", role="viewer")
+    @router.operation("GET", "/archive/batches", role="viewer")
     async def list_batches(
         page: Annotated[Paging, Depends(paging)],
         kind: Kind = None,
@@ -62,55 +62,55 @@ def rooms(house: ServerContext) -> Router:
         def look(most: int, before: int | None) -> Operation[list[BatchLine]]:
             return archive.batches(kind, state, before, most)
 
-        return await house.read(page_of(page, look, lambda line: line.id))
+        return await context.read(page_of(page, look, lambda line: line.id))
 
-    @door.at("GET", "/archive/batches/{batch_id}", role="viewer")
+    @router.operation("GET", "/archive/batches/{batch_id}", role="viewer")
     async def show_batch(batch_id: BatchId) -> BatchDetail:
         """One batch with its files, their checksums and what went wrong with them."""
-        found = await house.read(archive.batch(batch_id))
+        found = await context.read(archive.batch(batch_id))
         if found is None:
             raise not_found(f"batch {batch_id}")
         return found
 
-    _where(house, door)
-    _run(house, door)
-    return door
+    _where(context, router)
+    _run(context, router)
+    return router
 
 
-def _where(house: ServerContext, door: Router) -> None:
-    @door.at("GET", "/archive/days", role="viewer")
+def _where(context: ServerContext, router: Router) -> None:
+    @router.operation("GET", "/archive/days", role="viewer")
     async def list_days(
         first: Annotated[date, Query(description="In UTC.")],
         last: Annotated[date, Query(description="With it.")],
         kind: Kind = None,
     ) -> Page[DayLine]:
         """Which days of UTC are archived, by kind: how much, and whether it is verified."""
-        return Page(await house.read(archive.days(first, last, kind)))
+        return Page(await context.read(archive.days(first, last, kind)))
 
-    @door.at("GET", "/archive/whereabouts", role="viewer")
+    @router.operation("GET", "/archive/whereabouts", role="viewer")
     async def whereabouts(
         kind: Annotated[str, Query(max_length=NAME_LIMIT, description="jobs, deliveries, events, logs, …")],
         number: Annotated[int, Query(ge=0, lt=2**63, alias="id")],
     ) -> Page[ArchivedLocation]:
         """In which batches and files something with this number is or may be."""
-        return Page(await house.read(archive.whereabouts(kind, number)))
+        return Page(await context.read(archive.whereabouts(kind, number)))
 
 
-def _run(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/archive/run", role="admin", status_code=202)
+def _run(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/archive/run", role="admin", status_code=202)
     async def run(who: Who) -> StartedCycle:
         """Both cycles now, as jobs: what is old is moved, then it becomes files. 409 where the archive is off."""
-        shelf = house.parts["app"].archive
-        if not shelf.is_on:
+        pool = context.parts["app"].archive
+        if not pool.is_on:
             raise Refused(OFF)
-        shelf.register()
-        move, export = await house.change(_enqueue(house, who))
+        pool.register()
+        move, export = await context.change(_enqueue(context, who))
         return StartedCycle(move.id, export.id)
 
 
-def _enqueue(house: ServerContext, who: Principal) -> Operation[list[Job]]:
+def _enqueue(context: ServerContext, who: Principal) -> Operation[list[Job]]:
     wanted = [
-        house.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
-        house.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),
+        context.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
+        context.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),
     ]
     return jobs.enqueue(wanted, actor=who.actor)

@@ -73,34 +73,34 @@ class StartedJob:
     look: str
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/archive/verify`, `/archive/restore`, `/archive/export`, `/archive/work`."""
-    door = Router(house, "archive")
+    router = Router(context, "archive")
 
-    @door.at("POST", "/archive/verify", role="admin", status_code=202)
+    @router.operation("POST", "/archive/verify", role="admin", status_code=202)
     async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> StartedJob:
         """Read files again, and compare all of them with what the database knows. What is broken is marked."""
         wanted = body or VerifyBody()
         order = VerifyOrder(asked_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
-        return await _begun(house, order, response)
+        return await _begun(context, order, response)
 
-    @door.at("POST", "/archive/restore", role="admin", status_code=202)
+    @router.operation("POST", "/archive/restore", role="admin", status_code=202)
     async def restore(body: RestoreBody, who: Who, response: Response) -> StartedJob:
         """Bring rows back for a while, jobs with their attempts; what is there already is left alone."""
-        return await _begun(house, _restore_order(body, who), response)
+        return await _begun(context, _restore_order(body, who), response)
 
-    @door.at("POST", "/archive/export", role="admin", status_code=202)
+    @router.operation("POST", "/archive/export", role="admin", status_code=202)
     async def export(body: ExportBody, who: Who, response: Response) -> StartedJob:
         """Archived rows of a time as one file, laid beside the others; the result says where. Needs `sereno[query]`."""
         order = ExtractOrder(asked_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at)
-        return await _begun(house, order, response)
+        return await _begun(context, order, response)
 
-    @door.at("GET", "/archive/work/{job_id}", role="viewer")
+    @router.operation("GET", "/archive/work/{job_id}", role="viewer")
     async def show_work(job_id: JobId) -> ArchiveJobs:
         """How far a job of the archive is, and what came of it. `POST /jobs/cancel` stops it between two files."""
-        return await house.read(_there(job_id))
+        return await context.read(_there(job_id))
 
-    return door
+    return router
 
 
 def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
@@ -117,15 +117,15 @@ def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
     )
 
 
-async def _begun(house: ServerContext, order: Order, response: Response) -> StartedJob:
+async def _begun(context: ServerContext, order: Order, response: Response) -> StartedJob:
     """Whoever asks for the same again, while it waits or runs, hears of the same job."""
-    shelf = house.parts["app"].archive
-    await house.read(_check(order, is_on=shelf.is_on))
-    shelf.register()
+    pool = context.parts["app"].archive
+    await context.read(_check(order, is_on=pool.is_on))
+    pool.register()
     task, arguments = TASKS[type(order)], encoder.encode({"order": order})
     key = f"{task} {hashlib.sha256(arguments).hexdigest()[:32]}"
-    wanted = house.new_job(task, arguments, JobOptions(unique_key=key))
-    (made,) = await house.change(jobs.enqueue([wanted], actor=order.asked_by))
+    wanted = context.new_job(task, arguments, JobOptions(unique_key=key))
+    (made,) = await context.change(jobs.enqueue([wanted], actor=order.asked_by))
     response.headers["Location"] = f"work/{made.id}"
     return StartedJob(made.id, made.created, f"/archive/work/{made.id}")
 

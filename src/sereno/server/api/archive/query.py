@@ -40,12 +40,12 @@ class QueryAnswer:
     more: bool
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/archive/query`."""
-    door = Router(house, "archive", remembers=False)
+    router = Router(context, "archive", remembers=False)
     at_work = asyncio.Lock()
 
-    @door.at("POST", "/archive/query", role="admin")
+    @router.operation("POST", "/archive/query", role="admin")
     async def query(body: QueryBody, who: Who) -> QueryAnswer:
         """Ask archived rows, in SQL: DuckDB reads verified files and nothing else. One at a time; the audit has it.
 
@@ -54,17 +54,17 @@ def rooms(house: ServerContext) -> Router:
         if at_work.locked():
             raise HTTPError(HTTPStatus.CONFLICT, "somebody asks the archive right now: wait for that answer")
         async with at_work:
-            return await _asked(house, body, who.actor)
+            return await _asked(context, body, who.actor)
 
-    return door
+    return router
 
 
-async def _asked(house: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
-    settings = house.settings
-    views = await house.read(archive_files.views(Span(None, body.from_at, body.to_at)))
+async def _asked(context: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
+    settings = context.settings
+    views = await context.read(archive_files.views(Span(None, body.from_at, body.to_at)))
     said = {"sql": without_secrets(body.sql)[:KEPT], "from": body.from_at, "to": body.to_at}
     given = {name: value for name, value in said.items() if value is not None}
-    await house.change(audit.audit(actor, "archive.query", "archive", given))
+    await context.change(audit.audit(actor, "archive.query", "archive", given))
     question = ArchiveQuestion(
         address=settings.archive_url or DISK,
         directory=settings.directory,

@@ -34,25 +34,25 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/operations`."""
-    door = Router(house, "operations")
+    router = Router(context, "operations")
 
-    @door.at("GET", "/operations", role="viewer", of_tenants=True)
+    @router.operation("GET", "/operations", role="viewer", of_tenants=True)
     async def list_operations(who: Who, page: Annotated[Paging, Depends(paging)]) -> Page[BulkOperation]:
         """Bulk changes in the background, newest first."""
 
         def look(most: int, before: int | None) -> Operation[list[BulkOperation]]:
             return bulk.list_operations(most, before, tenant=who.tenant)
 
-        return await house.read(page_of(page, look, lambda line: line.id))
+        return await context.read(page_of(page, look, lambda line: line.id))
 
-    @door.at("GET", "/operations/{operation_id}", role="viewer", of_tenants=True)
+    @router.operation("GET", "/operations/{operation_id}", role="viewer", of_tenants=True)
     async def show_operation(operation_id: OperationId, who: Who) -> BulkOperation:
         """How far one is. `waits_for`: what is missing for it to go on."""
-        return await house.read(_theirs(operation_id, who))
+        return await context.read(_theirs(operation_id, who))
 
-    @door.at("POST", "/operations/{operation_id}/stop", role="operator", of_tenants=True)
+    @router.operation("POST", "/operations/{operation_id}/stop", role="operator", of_tenants=True)
     async def stop_operation(operation_id: OperationId, who: Who) -> BulkOperation:
         """It ends within a second. What was done stays done. 409 when it is over."""
 
@@ -60,9 +60,9 @@ def rooms(house: ServerContext) -> Router:
             yield from _theirs(operation_id, who)
             return (yield from bulk.stop(operation_id, actor=who.actor))
 
-        return await house.change(operation())
+        return await context.change(operation())
 
-    return door
+    return router
 
 
 def check_rate(rate: float | None, *, in_background: bool) -> None:
@@ -72,14 +72,14 @@ def check_rate(rate: float | None, *, in_background: bool) -> None:
 
 
 async def begun(
-    house: ServerContext, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
+    context: ServerContext, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
 ) -> Response:
     """202, with the operation. What takes too long to count can still be done."""
     try:
-        total = await house.read(count)
+        total = await context.read(count)
     except psycopg.errors.QueryCanceled:
         total = None
-    return told(await house.change(begin(total)), HTTPStatus.ACCEPTED)
+    return told(await context.change(begin(total)), HTTPStatus.ACCEPTED)
 
 
 def _theirs(number: int, who: Principal) -> Operation[BulkOperation]:

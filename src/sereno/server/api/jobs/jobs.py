@@ -168,35 +168,35 @@ def asked_for(
     return given.both(searched(q))
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/jobs`."""
-    door = Router(house, "jobs")
+    router = Router(context, "jobs")
 
-    @door.at("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/jobs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_jobs(
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
     ) -> Page[JobLine]:
         """Live and finished jobs, newest first."""
         look = partial(job_queries.list_jobs, of_theirs(wanted, who))
-        return await house.read(page_of(page, look, lambda line: line.id))
+        return await context.read(page_of(page, look, lambda line: line.id))
 
-    @door.at("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
+    @router.operation("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
     async def enqueue(body: NewJobBody, who: Who) -> CreatedJob:
         """Make a job."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
-        make_job = await house.job_maker(who)
+        make_job = await context.job_maker(who)
         # Large arguments take a while, in which the server answers others.
         wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
-        (made,) = await house.change(jobs.enqueue([wanted], actor=who.actor))
+        (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor))
         return CreatedJob(made.id, made.created)
 
-    @door.at("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
+    @router.operation("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
     async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
         """One job with all its attempts, steps and progress. What looks like a secret in its arguments is hidden."""
-        return hidden(await house.read(_theirs(job_id, who)))
+        return hidden(await context.read(_theirs(job_id, who)))
 
-    @door.at("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
+    @router.operation("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
     async def why_job(job_id: JobId, who: Who) -> WhyAnswer:
         """Why it is where it is, in words."""
 
@@ -204,88 +204,88 @@ def rooms(house: ServerContext) -> Router:
             yield from _theirs(job_id, who)
             return (yield from why(job_id, tenant=who.tenant))
 
-        return WhyAnswer(await house.read(operation()))
+        return WhyAnswer(await context.read(operation()))
 
-    _bulk(house, door)
-    _again(house, door)
-    return door
+    _bulk(context, router)
+    _again(context, router)
+    return router
 
 
-def _bulk(house: ServerContext, door: Router) -> None:
+def _bulk(context: ServerContext, router: Router) -> None:
     answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
 
-    @door.at("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
     async def retry(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
-        wanted = await _open_to(house, who, body.filter(who))
+        wanted = await _open_to(context, who, body.filter(who))
         if body.dry_run:
-            return _would(await house.read(jobs.count_retry(wanted)))
+            return _would(await context.read(jobs.count_retry(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.retry", body, wanted)
-        return _did(await house.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
+            return await _begun(context, who, "job.retry", body, wanted)
+        return _did(await context.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
-    @door.at("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
     async def cancel(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Waiting jobs end at once; running ones are asked to stop."""
         wanted = body.filter(who)
         if body.dry_run:
-            return _would(await house.read(jobs.count_cancel(wanted)))
+            return _would(await context.read(jobs.count_cancel(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.cancel", body, wanted)
+            return await _begun(context, who, "job.cancel", body, wanted)
         check_rate(body.rate, in_background=False)
-        return _did(await house.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
+        return _did(await context.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
-    @door.at("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
     async def delete(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Gone for good, with their attempts. Refused when a running job is named."""
         wanted = body.filter(who)
         if body.dry_run:
-            return _would(await house.read(jobs.count_delete(wanted)))
+            return _would(await context.read(jobs.count_delete(wanted)))
         if body.in_background:
-            return await _begun(house, who, "job.delete", body, wanted)
+            return await _begun(context, who, "job.delete", body, wanted)
         check_rate(body.rate, in_background=False)
-        return _did(await house.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
+        return _did(await context.carry_out(jobs.delete(wanted, yes=body.all, actor=who.actor)))
 
 
-def _again(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
+def _again(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
     async def retry_edited(job_id: JobId, body: RetryBody, who: Who) -> CreatedJob:
         """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
-        make_job = await house.job_maker(who)
-        row = (await house.read(_theirs(job_id, who))).job
+        make_job = await context.job_maker(who)
+        row = (await context.read(_theirs(job_id, who))).job
         wanted = await asyncio.to_thread(lambda: bulk.edited(row, _encoded(body.arguments), make_job))
 
         def operation() -> Operation[CreatedJob]:
             made = yield from bulk.retry_edited(row, wanted, actor=who.actor)
             return CreatedJob(made.id, made.created)
 
-        return await house.change(operation())
+        return await context.change(operation())
 
 
 def _encoded(arguments: dict[str, Any]) -> bytes:
     return stored(arguments, lambda why: InvalidArguments(f"arguments: {why}"))
 
 
-async def _open_to(house: ServerContext, who: Principal, wanted: JobFilter) -> JobFilter:
+async def _open_to(context: ServerContext, who: Principal, wanted: JobFilter) -> JobFilter:
     """Without jobs of tasks that somebody may not have run; 403 for one that was named by its id."""
-    allowed = await house.open_tasks(who)
+    allowed = await context.open_tasks(who)
     if allowed is None:
         return wanted
     if wanted.ids is not None:
-        for task in (await house.read(jobs.count_retry(wanted))).by_task:
+        for task in (await context.read(jobs.count_retry(wanted))).by_task:
             check_task(task, allowed)
     return replace(wanted, tasks=sorted(allowed))
 
 
 async def _begun(
-    house: ServerContext, who: Principal, action: JobAction, body: BulkBody, wanted: JobFilter
+    context: ServerContext, who: Principal, action: JobAction, body: BulkBody, wanted: JobFilter
 ) -> Response:
     def begin(total: Count | None) -> Operation[BulkOperation]:
         return bulk.begin(
             action, wanted, rate=body.rate, reason=body.reason, yes=body.all, total=total, actor=who.actor
         )
 
-    return await begun(house, bulk.count_jobs(action, wanted), begin)
+    return await begun(context, bulk.count_jobs(action, wanted), begin)
 
 
 def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:

@@ -142,77 +142,77 @@ class WeightAnswer:
     weight: float
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/limits`, `/weights`."""
-    door = Router(house, "limits")
+    router = Router(context, "limits")
 
-    @door.at("GET", "/limits", role="viewer")
+    @router.operation("GET", "/limits", role="viewer")
     async def list_limits(
         pattern: Annotated[str | None, Query(max_length=NAME_LIMIT, description="A name; * is anything.")] = None,
         limit: Annotated[int, Query(ge=1, le=BOUND, description="So many at most.")] = BOUND,
     ) -> Page[LimitLine]:
         """What each limit says, how much of it is in use, who changed it."""
-        return Page([_line(row) for row in await house.read(limits.list_limits(pattern, most=limit))])
+        return Page([_line(row) for row in await context.read(limits.list_limits(pattern, most=limit))])
 
-    @door.at("GET", "/limits/{name:path}", role="viewer", also=NO_SUCH)
+    @router.operation("GET", "/limits/{name:path}", role="viewer", also=NO_SUCH)
     async def show(
         name: Name,
         key: Annotated[str | None, Query(max_length=NAME_LIMIT, description="Only this key.")] = None,
         keys: Annotated[int, Query(ge=1, le=BOUND, description="So many keys at most.")] = 20,
     ) -> LimitPage:
         """One limit, with its keys: closed ones first, then those that jobs wait for, then those in use."""
-        found = await house.read(_known(limits.show(name, key=key, keys=keys)))
+        found = await context.read(_known(limits.show(name, key=key, keys=keys)))
         return LimitPage(_line(found.limit), [_key_line(row) for row in found.keys])
 
-    _change(house, door)
-    _close(house, door)
-    _weigh(house, door)
-    return door
+    _change(context, router)
+    _close(context, router)
+    _weigh(context, router)
+    return router
 
 
-def _change(house: ServerContext, door: Router) -> None:
-    @door.at("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
+def _change(context: ServerContext, router: Router) -> None:
+    @router.operation("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
     async def change(name: Name, body: LimitNumbersAnswer, who: Who) -> LimitLine:
         """Other numbers for a limit. They hold at once and everywhere, until it is reset; what runs goes on."""
-        return _line(await house.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
+        return _line(await context.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
 
-    @door.at("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
+    @router.operation("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
     async def change_queue(name: Name, body: LimitNumbersBody, who: Who) -> LimitLine:
         """The same for a queue as a whole, also for one that no code limits."""
-        return _line(await house.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
+        return _line(await context.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
 
-    @door.at("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
+    @router.operation("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
     async def reset(name: Name, who: Who) -> ResetAnswer:
         """What the code says holds again. A limit that no code declares is taken away."""
-        row = await house.change(_known(limits.reset(name, actor=who.actor)))
+        row = await context.change(_known(limits.reset(name, actor=who.actor)))
         return ResetAnswer(None if row is None else _line(row))
 
 
-def _close(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/limits/{name:path}/close", role="operator", also=NO_SUCH)
+def _close(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/limits/{name:path}/close", role="operator", also=NO_SUCH)
     async def close(name: Name, body: CloseBody, who: Who) -> ClosedKey:
         """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
         return ClosedKey(
-            await house.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
+            await context.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
         )
 
-    @door.at("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
+    @router.operation("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
     async def reopen(name: Name, who: Who, body: OpenBody | None = None) -> OpenedKey:
         """Start again what was closed."""
         key = None if body is None else body.key
-        return OpenedKey(await house.change(_known(limits.reopen(name, key=key, actor=who.actor))))
+        return OpenedKey(await context.change(_known(limits.reopen(name, key=key, actor=who.actor))))
 
 
-def _weigh(house: ServerContext, door: Router) -> None:
-    @door.at("GET", "/weights", role="viewer")
+def _weigh(context: ServerContext, router: Router) -> None:
+    @router.operation("GET", "/weights", role="viewer")
     async def list_weights() -> Page[WeightLine]:
         """Fair keys that do not weigh 1. The heaviest come first."""
-        return Page(await house.read(weights.list_weights()))
+        return Page(await context.read(weights.list_weights()))
 
-    @door.at("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
+    @router.operation("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
     async def weigh(key: Annotated[str, Path(max_length=NAME_LIMIT)], body: Weight, who: Who) -> WeightAnswer:
         """Give a fair key more turns than others, or fewer."""
-        await house.change(weights.weigh(key, body.weight, actor=who.actor))
+        await context.change(weights.weigh(key, body.weight, actor=who.actor))
         return WeightAnswer(key, body.weight)
 
 

@@ -42,75 +42,75 @@ class PauseAnswer:
     changed: bool
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/queues`, `/pauses`, and stopping things by name."""
-    door = Router(house, "queues")
+    router = Router(context, "queues")
 
-    @door.at("GET", "/queues", role="viewer")
+    @router.operation("GET", "/queues", role="viewer")
     async def list_queues() -> Page[QueueLine]:
         """Every queue that has work, a worker or a pause."""
-        return Page(await house.read(queues.list_queues()))
+        return Page(await context.read(queues.list_queues()))
 
-    @door.at("GET", "/pauses", role="viewer", of_tenants=True)
+    @router.operation("GET", "/pauses", role="viewer", of_tenants=True)
     async def list_pauses(who: Who) -> Page[PauseRow]:
         """Everything that is stopped: queues, tasks, tenants. Somebody of a tenant sees that tenant's own."""
         names = None if who.tenant is None else [who.tenant]
-        return Page([row for row in await house.read(queues.list_pauses(names)) if _is_theirs(row, who)])
+        return Page([row for row in await context.read(queues.list_pauses(names)) if _is_theirs(row, who)])
 
-    _stop_queues(house, door)
-    _stop_tasks(house, door)
-    _stop_tenants(house, door)
-    return door
+    _stop_queues(context, router)
+    _stop_tasks(context, router)
+    _stop_tenants(context, router)
+    return router
 
 
-def _stop_queues(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/queues/{name:path}/pause", role="operator", also=NO_SUCH)
+def _stop_queues(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/queues/{name:path}/pause", role="operator", also=NO_SUCH)
     async def pause_queue(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this queue. What runs goes on; new jobs are taken and wait."""
-        return await _pause(house, "queue", name, who, body)
+        return await _pause(context, "queue", name, who, body)
 
-    @door.at("POST", "/queues/{name:path}/resume", role="operator", also=NO_SUCH)
+    @router.operation("POST", "/queues/{name:path}/resume", role="operator", also=NO_SUCH)
     async def resume_queue(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this queue again."""
-        return await _resume(house, "queue", name, who)
+        return await _resume(context, "queue", name, who)
 
 
-def _stop_tasks(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/tasks/{name:path}/pause", role="operator", also=NO_SUCH)
+def _stop_tasks(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/tasks/{name:path}/pause", role="operator", also=NO_SUCH)
     async def pause_task(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this task. What runs goes on; new jobs are taken and wait."""
-        return await _pause(house, "task", name, who, body)
+        return await _pause(context, "task", name, who, body)
 
-    @door.at("POST", "/tasks/{name:path}/resume", role="operator", also=NO_SUCH)
+    @router.operation("POST", "/tasks/{name:path}/resume", role="operator", also=NO_SUCH)
     async def resume_task(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this task again."""
-        return await _resume(house, "task", name, who)
+        return await _resume(context, "task", name, who)
 
 
-def _stop_tenants(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/tenants/{name:path}/pause", role="operator", of_tenants=True, also=NO_SUCH)
+def _stop_tenants(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/tenants/{name:path}/pause", role="operator", of_tenants=True, also=NO_SUCH)
     async def pause_tenant(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
         """Start no more jobs of this tenant. What runs goes on; new jobs are taken and wait."""
         check_theirs(who, name, f"tenant {name!r:.60}")
-        return await _pause(house, "tenant", name, who, body)
+        return await _pause(context, "tenant", name, who, body)
 
-    @door.at("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
+    @router.operation("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
     async def resume_tenant(name: Name, who: Who) -> PauseAnswer:
         """Start the jobs of this tenant again. Its own people can undo what they did, and not what the house did."""
         check_theirs(who, name, f"tenant {name!r:.60}")
-        return await _resume(house, "tenant", name, who)
+        return await _resume(context, "tenant", name, who)
 
 
 async def _pause(
-    house: ServerContext, kind: PauseKind, name: str, who: Principal, body: PauseBody | None
+    context: ServerContext, kind: PauseKind, name: str, who: Principal, body: PauseBody | None
 ) -> PauseAnswer:
     check_text(kind, name)
     note = None if body is None else body.note
     pausing = queues.pause(kind, name, note=note, actor=who.actor, by_tenant=who.tenant is not None)
-    return PauseAnswer(kind, name, True, await house.change(pausing))
+    return PauseAnswer(kind, name, True, await context.change(pausing))
 
 
-async def _resume(house: ServerContext, kind: PauseKind, name: str, who: Principal) -> PauseAnswer:
+async def _resume(context: ServerContext, kind: PauseKind, name: str, who: Principal) -> PauseAnswer:
     check_text(kind, name)
 
     def operation() -> Operation[bool]:
@@ -119,7 +119,7 @@ async def _resume(house: ServerContext, kind: PauseKind, name: str, who: Princip
                 _check_resumable(pause, who)
         return (yield from queues.resume(kind, name, actor=who.actor, by_tenant=who.tenant is not None))
 
-    return PauseAnswer(kind, name, False, await house.change(operation()))
+    return PauseAnswer(kind, name, False, await context.change(operation()))
 
 
 def _check_resumable(pause: PauseRow, who: Principal) -> None:

@@ -25,11 +25,11 @@ class RevealedArguments:
     arguments: Mapping[str, Any]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/jobs/{job_id}/reveal`."""
-    door = Router(house, "jobs", remembers=False)
+    router = Router(context, "jobs", remembers=False)
 
-    @door.at("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
+    @router.operation("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
     async def reveal_job(job_id: JobId, who: Who) -> RevealedArguments:
         """The arguments without masks. Elsewhere what looks like a secret is hidden; the audit says who looked here."""
 
@@ -41,6 +41,6 @@ def rooms(house: ServerContext) -> Router:
             check_theirs(who, found.job.tenant, f"job {job_id}")
             return (yield from reveal(found, actor=who.actor))
 
-        return RevealedArguments(await house.change(operation()))
+        return RevealedArguments(await context.change(operation()))
 
-    return door
+    return router

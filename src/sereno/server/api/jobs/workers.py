@@ -7,13 +7,13 @@ from sereno.server.shared.context import ServerContext
 from sereno.worker import operations as workers
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/workers`."""
-    door = Router(house, "workers")
+    router = Router(context, "workers")
 
-    @door.at("GET", "/workers", role="viewer")
+    @router.operation("GET", "/workers", role="viewer")
     async def list_workers() -> Page[SessionRow]:
         """Workers that live, then those that ended within a day."""
-        return Page(await house.read(workers.list_workers()))
+        return Page(await context.read(workers.list_workers()))
 
-    return door
+    return router

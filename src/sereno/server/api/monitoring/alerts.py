@@ -96,21 +96,21 @@ class TestedRule:
     jobs: list[int]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/attention`, `/alerts` and `/alerts/rules`."""
-    door = Router(house, "alerts")
+    router = Router(context, "alerts")
 
-    @door.at("GET", "/attention", role="viewer", of_tenants=True)
+    @router.operation("GET", "/attention", role="viewer", of_tenants=True)
     async def what_needs_a_person(
         who: Who,
         tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of this alone.")] = None,
         late: Annotated[float, Query(ge=1, le=DAY, description="Seconds that a ready job may wait.")] = 60.0,
     ) -> Page[AlertConditionLine]:
         """Everything that needs a person, the worst first. Somebody of a tenant sees that tenant's own."""
-        found = await house.read(attention(house.settings, tenant=their_tenant(who, tenant), late=late))
+        found = await context.read(attention(context.settings, tenant=their_tenant(who, tenant), late=late))
         return Page([_line(each) for each in found])
 
-    @door.at("GET", "/alerts", role="viewer")
+    @router.operation("GET", "/alerts", role="viewer")
     async def list_alerts(
         page: Annotated[Paging, Depends(paging)],
         rule: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
@@ -118,52 +118,52 @@ def rooms(house: ServerContext) -> Router:
     ) -> Page[AlertRow]:
         """What rules have found, newest first: what lasts, and what is over."""
         look = partial(alerts.list_alerts, rule=rule, is_open=None if state is None else state == "open")
-        return await house.read(page_of(page, look, lambda row: row.id))
+        return await context.read(page_of(page, look, lambda row: row.id))
 
-    @door.at("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
+    @router.operation("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
     async def silence(alert_id: AlertId, body: SilenceBody, who: Who) -> AlertRow:
         """Tell nobody of an open alert before a time, nor of its end."""
-        found = await house.change(alerts.silence(alert_id, body.until, actor=who.actor))
+        found = await context.change(alerts.silence(alert_id, body.until, actor=who.actor))
         if found is None:
             raise not_found(f"open alert {alert_id}")
         return found
 
-    _rules(house, door)
-    return door
+    _rules(context, router)
+    return router
 
 
-def _rules(house: ServerContext, door: Router) -> None:
-    @door.at("GET", "/alerts/rules", role="viewer")
+def _rules(context: ServerContext, router: Router) -> None:
+    @router.operation("GET", "/alerts/rules", role="viewer")
     async def list_rules() -> Page[RuleLine]:
         """Who is told of what. Addresses are masked, for everybody."""
-        return Page(await house.read(alerts.list_rules()))
+        return Page(await context.read(alerts.list_rules()))
 
-    @door.at("GET", "/alerts/rules/{name}", role="viewer", also=GONE)
+    @router.operation("GET", "/alerts/rules/{name}", role="viewer", also=GONE)
     async def show_rule(name: RuleName) -> RuleLine:
         """One rule."""
-        found = await house.read(alerts.show_rule(name))
+        found = await context.read(alerts.show_rule(name))
         if found is None:
             raise not_found(f"alert rule {name!r:.60}")
         return found
 
-    @door.at("PUT", "/alerts/rules/{name}", role="admin")
+    @router.operation("PUT", "/alerts/rules/{name}", role="admin")
     async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
         """Make a rule, or change the one of this name to be so."""
-        check = house.parts["notifications"].alerts.checked
-        return await house.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
+        check = context.parts["notifications"].alerts.checked
+        return await context.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
 
-    @door.at("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
+    @router.operation("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
     async def remove_rule(name: RuleName, who: Who) -> None:
         """It tells nobody any more; what it had open is over."""
-        if not await house.change(alerts.remove_rule(name, actor=who.actor)):
+        if not await context.change(alerts.remove_rule(name, actor=who.actor)):
             raise not_found(f"alert rule {name!r:.60}")
 
-    @door.at("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
+    @router.operation("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
     async def test_rule(name: RuleName, who: Who) -> TestedRule:
         """Send a message to each target that says it is a test. A worker does so, by jobs of its own."""
-        if await house.read(alerts.show_rule(name)) is None:
+        if await context.read(alerts.show_rule(name)) is None:
             raise not_found(f"alert rule {name!r:.60}")
-        return TestedRule(await house.change(alerts.try_rule(name, actor=who.actor)))
+        return TestedRule(await context.change(alerts.try_rule(name, actor=who.actor)))
 
 
 def _line(found: AlertCondition) -> AlertConditionLine:

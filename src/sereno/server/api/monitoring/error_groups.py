@@ -32,11 +32,11 @@ class MuteBody(BaseModel):
         return self.until if self.length is None else datetime.now(UTC) + timedelta(seconds=span(self.length))
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/errors`. Its messages are of any tenant: nobody of one tenant alone sees them."""
-    door = Router(house, "errors")
+    router = Router(context, "errors")
 
-    @door.at("GET", "/errors", role="viewer")
+    @router.operation("GET", "/errors", role="viewer")
     async def list_errors(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -51,35 +51,35 @@ def rooms(house: ServerContext) -> Router:
     ) -> Page[ErrorGroup]:
         """Kinds of failure that were seen of late. `next` is the number of those before."""
         skip = page.skip + min(page.before or 0, MOST_GROUPS)
-        found = await house.read(
+        found = await context.read(
             error_operations.list_groups(
                 since=since,
                 task=task,
                 tenant=tenant,
                 sort=sort,
                 muted=muted,
-                sought=searched(q, ERROR_FIELDS, who),
+                search_params=searched(q, ERROR_FIELDS, who),
                 limit=page.limit + 1,
                 skip=skip,
             )
         )
         return Page(found[: page.limit], skip + page.limit if len(found) > page.limit else None)
 
-    @door.at("GET", "/errors/{fingerprint}", role="viewer")
+    @router.operation("GET", "/errors/{fingerprint}", role="viewer")
     async def show(fingerprint: Fingerprint, since: Since = "24h") -> ErrorDetail:
         """One kind: its hours, whom it hit, its dead letters, and the newest one with its traceback."""
-        found = await house.read(error_operations.show(fingerprint, since=since))
+        found = await context.read(error_operations.show(fingerprint, since=since))
         if found is None:
             raise not_found(f"error {fingerprint}")
         return found
 
-    @door.at("POST", "/errors/{fingerprint}/mute", role="operator")
+    @router.operation("POST", "/errors/{fingerprint}/mute", role="operator")
     async def mute(fingerprint: Fingerprint, body: MuteBody, who: Who) -> ErrorGroup:
         """Leave it out of lists until then; its failures are counted all the same."""
         changed = error_operations.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
-        found = await house.change(changed)
+        found = await context.change(changed)
         if found is None:
             raise not_found(f"error {fingerprint}")
         return found
 
-    return door
+    return router

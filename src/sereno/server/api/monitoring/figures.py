@@ -59,11 +59,11 @@ class JobFigures:
     tenants: list[TenantFigures]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/figures`."""
-    door = Router(house, "figures")
+    router = Router(context, "figures")
 
-    @door.at("GET", "/figures/deliveries", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/figures/deliveries", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def deliveries(
         who: Who,
         since: Hours = figures.DAY,
@@ -78,21 +78,21 @@ def rooms(house: ServerContext) -> Router:
         """
         whose = their_tenant(who, tenant)
         found = figures.funnel(since, step=step, tenant=whose, event=event, channel=channel)
-        return await house.read(found)
+        return await context.read(found)
 
-    @door.at("GET", "/figures/channels", role="viewer")
+    @router.operation("GET", "/figures/channels", role="viewer")
     async def channels(since: Minutes = figures.HOUR, step: Step = 60.0, channel: Text = None) -> Page[ChannelHealth]:
         """How providers fare: what they were given, what they said, how long receipts take, and who is paused."""
-        return Page(await house.read(figures.channel_health(since, step=step, channel=channel)))
+        return Page(await context.read(figures.channel_health(since, step=step, channel=channel)))
 
-    @door.at("GET", "/figures/jobs", role="viewer")
+    @router.operation("GET", "/figures/jobs", role="viewer")
     async def jobs(
         since: Minutes = figures.HOUR, step: Step = 60.0, queue: Text = None, task: Text = None
     ) -> JobFigures:
         """Attempts that ended, how long they waited and ran; and the tenants for whom most was done."""
-        return await house.read(_jobs(since, step, queue, task))
+        return await context.read(_jobs(since, step, queue, task))
 
-    return door
+    return router
 
 
 def _jobs(since: float, step: float, queue: str | None, task: str | None) -> Operation[JobFigures]:

@@ -27,23 +27,23 @@ Sought = Annotated[
 ]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/logs`."""
-    door = Router(house, "logs")
+    router = Router(context, "logs")
 
-    @door.at("GET", "/logs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/logs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_log(who: Who, page: Annotated[Paging, Depends(paging)], q: Sought = None) -> Page[LogLine]:
         """Lines of the log, newest first. Days of a search are those of UTC."""
         wanted = lines_wanted(q or "", datetime.now(UTC))
         theirs = replace(wanted, tenant=their_tenant(who, wanted.tenant))
-        return await house.read(page_of(page, partial(list_lines, theirs), lambda line: line.id))
+        return await context.read(page_of(page, partial(list_lines, theirs), lambda line: line.id))
 
-    @door.at("GET", "/logs/{line_id}", role="viewer", of_tenants=True)
+    @router.operation("GET", "/logs/{line_id}", role="viewer", of_tenants=True)
     async def show_line(line_id: LineId, who: Who) -> LogDetail:
         """One line with its traceback."""
-        return await house.read(_theirs(line_id, who))
+        return await context.read(_theirs(line_id, who))
 
-    return door
+    return router
 
 
 def _theirs(line_id: int, who: Principal) -> Operation[LogDetail]:

@@ -6,13 +6,13 @@ from sereno.server.api.router import Router
 from sereno.server.shared.context import ServerContext
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/migrations`."""
-    door = Router(house, "migrations")
+    router = Router(context, "migrations")
 
-    @door.at("GET", "/migrations", role="viewer")
+    @router.operation("GET", "/migrations", role="viewer")
     async def show_migrations() -> SchemaStatus:
         """Which migrations are applied and which are not. To apply them is for the owner: `sereno migrate`."""
-        return await house.read(migrations.status(house.settings.schema))
+        return await context.read(migrations.status(context.settings.schema))
 
-    return door
+    return router

@@ -154,46 +154,46 @@ class TaskOptions:
     dead_blocks: bool
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/status`, `/doctor`, `/verify`, `/metrics`, `/settings`, `/audit`, `/me`, `/tasks`."""
-    door = Router(house, "system")
+    router = Router(context, "system")
 
-    @door.at("GET", "/me", role="viewer", of_tenants=True)
+    @router.operation("GET", "/me", role="viewer", of_tenants=True)
     async def me(who: Who) -> Me:
         """Whoever asks, as the server knows them."""
         return Me(who.name, who.role, who.tenant)
 
-    @door.at("GET", "/status", role="viewer")
+    @router.operation("GET", "/status", role="viewer")
     async def show_status() -> SystemStatus:
         """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
-        return await house.read(status())
+        return await context.read(status())
 
-    @door.at("GET", "/metrics", role="viewer")
+    @router.operation("GET", "/metrics", role="viewer")
     async def metrics() -> Metrics:
         """Figures: the last tick and how long it took, what waits, what runs, what finished, how each task fares."""
-        return await house.read(_metrics())
+        return await context.read(_metrics())
 
-    @door.at("GET", "/tasks", role="viewer")
+    @router.operation("GET", "/tasks", role="viewer")
     async def list_tasks() -> Page[TaskOptions]:
         """The tasks of the application that the server was started with, by name."""
-        registry = house.parts["app"].registry
+        registry = context.parts["app"].registry
         return Page([_task(registry.find(name)) for name in registry.names])
 
-    _health(house, door)
-    _record(house, door)
-    return door
+    _health(context, router)
+    _record(context, router)
+    return router
 
 
-def _health(house: ServerContext, door: Router) -> None:
+def _health(context: ServerContext, router: Router) -> None:
     at_work = asyncio.Lock()
 
-    @door.at("GET", "/doctor", role="viewer")
+    @router.operation("GET", "/doctor", role="viewer")
     async def look() -> Health:
         """Look for trouble, and say what helps."""
-        checks = await house.read(doctor.doctor(house.settings))
+        checks = await context.read(doctor.doctor(context.settings))
         return Health(all(check.level != "fail" for check in checks), checks)
 
-    @door.at("POST", "/verify", role="admin")
+    @router.operation("POST", "/verify", role="admin")
     async def prove(body: InvariantAnswer | None = None) -> VerifyAnswer:
         """Prove the invariants on the live database, reading only; one at a time. It may take a while."""
         wanted = body or InvariantAnswer()
@@ -202,18 +202,18 @@ def _health(house: ServerContext, door: Router) -> None:
         window = None if wanted.all else verify.WINDOW
         async with at_work:
             found = await _bounded(
-                house, verify.verify(lease=house.settings.lease, window=window, timeout=wanted.seconds)
+                context, verify.verify(lease=context.settings.lease, window=window, timeout=wanted.seconds)
             )
         return VerifyAnswer(all(proof.holds for proof in found), found)
 
 
-def _record(house: ServerContext, door: Router) -> None:
-    @door.at("GET", "/settings", role="admin")
+def _record(context: ServerContext, router: Router) -> None:
+    @router.operation("GET", "/settings", role="admin")
     async def settings() -> Page[SettingLine]:
         """Every setting, its value and where it came from. Secrets are masked."""
-        return Page(list_settings(house.settings, house.parts["app"].setting_sources))
+        return Page(list_settings(context.settings, context.parts["app"].setting_sources))
 
-    @door.at("GET", "/audit", role="viewer")
+    @router.operation("GET", "/audit", role="viewer")
     async def audit(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -229,15 +229,15 @@ def _record(house: ServerContext, door: Router) -> None:
         ] = None,
     ) -> Page[AuditRow]:
         """Who did what, newest first. By whom and what are looked for among the newest lines."""
-        sought = searched(q, AUDIT_FIELDS, who)
+        search_params = searched(q, AUDIT_FIELDS, who)
 
-        found, has_more = await house.read(
+        found, has_more = await context.read(
             tokens.audit_page(
                 before=page.before,
                 subject=subject,
                 actor=actor,
                 action=action,
-                sought=sought,
+                search_params=search_params,
                 most=page.limit,
                 skip=page.skip,
                 most_bytes=LARGEST_PAGE,
@@ -246,11 +246,11 @@ def _record(house: ServerContext, door: Router) -> None:
         return Page(found, found[-1].id if has_more else None)
 
 
-async def _bounded(house: ServerContext, operation: Operation[list[InvariantResult]]) -> list[InvariantResult]:
+async def _bounded(context: ServerContext, operation: Operation[list[InvariantResult]]) -> list[InvariantResult]:
     """It sets up its transaction itself, so it is given a bare one."""
     try:
         async with asyncio.timeout(VERIFY_SECONDS):
-            return await house.database.arun(operation)
+            return await context.database.arun(operation)
     except (TimeoutError, QueryCanceled):
         raise HTTPError(
             HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long: `sereno verify` on the command line has more time"

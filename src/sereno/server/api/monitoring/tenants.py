@@ -32,11 +32,11 @@ class TenantShare:
     weight: float
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/tenants`."""
-    door = Router(house, "tenants")
+    router = Router(context, "tenants")
 
-    @door.at("GET", "/tenants", role="viewer")
+    @router.operation("GET", "/tenants", role="viewer")
     async def list_tenants(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -51,15 +51,17 @@ def rooms(house: ServerContext) -> Router:
     ) -> Page[TenantShare]:
         """Those for whom something was done of late, and those who are paused. `next` is the number of those before."""
         skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
-        sought = searched(q, TENANT_FIELDS, who)
-        found = await house.read(
-            tenants.list_tenants(since=since, part=name, sought=sought, sort=sort, limit=page.limit + 1, skip=skip)
+        search_params = searched(q, TENANT_FIELDS, who)
+        found = await context.read(
+            tenants.list_tenants(
+                since=since, part=name, search_params=search_params, sort=sort, limit=page.limit + 1, skip=skip
+            )
         )
         return Page(
             [_share(line) for line in found[: page.limit]], skip + page.limit if len(found) > page.limit else None
         )
 
-    return door
+    return router
 
 
 def _share(line: TenantLine) -> TenantShare:

@@ -18,11 +18,11 @@ from sereno.server.shared.http_error import not_found
 Number = Annotated[int | None, Query(ge=0, lt=2**63)]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/traces`."""
-    door = Router(house, "traces")
+    router = Router(context, "traces")
 
-    @door.at("GET", "/traces", role="viewer", of_tenants=True)
+    @router.operation("GET", "/traces", role="viewer", of_tenants=True)
     async def find(
         who: Who,
         subject: Annotated[
@@ -32,18 +32,18 @@ def rooms(house: ServerContext) -> Router:
         delivery: Number = None,
     ) -> Page[TraceLine]:
         """The traces of events by their subject, of a job, or of a delivery: one of the three is asked for."""
-        return Page(await house.read(trace.find(subject=subject, job=job, delivery=delivery, tenant=who.tenant)))
+        return Page(await context.read(trace.find(subject=subject, job=job, delivery=delivery, tenant=who.tenant)))
 
-    @door.at("GET", "/traces/{trace_id:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/traces/{trace_id:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def show(trace_id: Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)], who: Who) -> Trace:
         """Schedules, jobs with their tries, events, and what became of deliveries; for a tenant, its own part alone.
 
         Deliveries are counted by channel and state; a few hundred of them are shown one by one. What carries no trace
         is found as `job:7` or `event:7`.
         """
-        return await house.read(_theirs(trace_id, who.tenant))
+        return await context.read(_theirs(trace_id, who.tenant))
 
-    return door
+    return router
 
 
 def _theirs(trace_id: str, tenant: str | None) -> Operation[Trace]:

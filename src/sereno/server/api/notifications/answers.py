@@ -97,10 +97,10 @@ class TransactionScope:
 
 
 @asynccontextmanager
-async def together(house: ServerContext) -> AsyncIterator[TransactionScope]:
+async def together(context: ServerContext) -> AsyncIterator[TransactionScope]:
     """What is done and the record of who did it: both, or neither."""
-    async with house.database.aconnection() as connection, connection.transaction():
-        hands = TransactionScope(connection, house.settings.schema)
+    async with context.database.aconnection() as connection, connection.transaction():
+        hands = TransactionScope(connection, context.settings.schema)
         await hands.run(patience(CHANGE_SECONDS))
         yield hands
 

@@ -28,30 +28,30 @@ ALSO = (
 )
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/callbacks`."""
-    door = Router(house, "callbacks")
+    router = Router(context, "callbacks")
     extra: dict[str, Any] = {"x-role": None, "x-of-tenants": True, "security": []}
     common: dict[str, Any] = {"methods": ["POST"], "responses": responses(*ALSO), "openapi_extra": extra}
 
-    @door.api_route("/callbacks/{channel}", **common)
+    @router.api_route("/callbacks/{channel}", **common)
     async def callback(channel: str, request: Request) -> dict[str, bool]:
         """What a provider says of messages that it was given, in its own words and with its own signature."""
-        return await _received(house, request, channel, "")
+        return await _received(context, request, channel, "")
 
-    @door.api_route("/callbacks/{channel}/{account}", **common)
+    @router.api_route("/callbacks/{channel}/{account}", **common)
     async def callback_of_account(channel: str, account: str, request: Request) -> dict[str, bool]:
         """The same, of messages that left by a tenant's own credentials."""
-        return await _received(house, request, channel, account)
+        return await _received(context, request, channel, account)
 
-    return door
+    return router
 
 
-async def _received(house: ServerContext, request: Request, channel: str, account: str) -> dict[str, bool]:
-    if house.settings.read_only:
+async def _received(context: ServerContext, request: Request, channel: str, account: str) -> dict[str, bool]:
+    if context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     # What an installed package offers is not loaded because a stranger names it.
-    if channel not in house.parts["channels"].known:
+    if channel not in context.parts["channels"].known:
         raise not_found("such channel")
     try:
         check_text("account", account or None)
@@ -59,9 +59,9 @@ async def _received(house: ServerContext, request: Request, channel: str, accoun
             body=await read_body(request, LARGEST_CALLBACK),
             headers={name.lower(): value for name, value in request.headers.items()},
             query=dict(request.query_params),
-            url=_signed_url(request, house.settings.public_url),
+            url=_signed_url(request, context.settings.public_url),
         )
-        await house.parts["notifications"].callback(channel, said, account)
+        await context.parts["notifications"].callback(channel, said, account)
     except (RejectedCallback, ConfigurationError, InvalidArguments):
         # Why is nothing that a stranger needs to know.
         raise HTTPError(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None

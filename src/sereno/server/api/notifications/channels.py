@@ -42,34 +42,34 @@ class ChannelResumed:
     accounts: list[str]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/channels`."""
-    door = Router(house, "channels")
+    router = Router(context, "channels")
 
-    @door.at("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
+    @router.operation("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
     async def list_channels() -> Response:
         """Those that the application knows, that somebody has an address of, or that were used lately."""
-        found = await house.read(notifications.list_channels(list(house.parts["channels"].known)))
+        found = await context.read(notifications.list_channels(list(context.parts["channels"].known)))
         return told(Page(found))
 
-    @door.at("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
+    @router.operation("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
         """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
-        changed = await house.change(
+        changed = await context.change(
             notifications.pause_channel(name, body.reason, account=body.account, actor=who.actor)
         )
         return ChannelPaused(changed)
 
-    @door.at("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
+    @router.operation("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def resume(name: str, body: ResumeChannel, who: Who) -> ChannelResumed:
         """It works again: what waited for it leaves."""
         check_text("channel", name)
         check_text("account", body.account)
-        async with together(house) as hands:
-            accounts: list[str] = await house.parts["notifications"].aresume(name, body.account, conn=hands.conn)
+        async with together(context) as hands:
+            accounts: list[str] = await context.parts["notifications"].aresume(name, body.account, conn=hands.conn)
             if accounts:
                 detail = {"accounts": accounts}
                 await hands.run(notifications.noted("channel.resume", f"channel {name}", detail, actor=who.actor))
         return ChannelResumed(accounts)
 
-    return door
+    return router

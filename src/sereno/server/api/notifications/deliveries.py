@@ -117,11 +117,11 @@ def asked_for(
     return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject, found)
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/deliveries`."""
-    door = Router(house, "deliveries")
+    router = Router(context, "deliveries")
 
-    @door.at(
+    @router.operation(
         "GET",
         "/deliveries",
         role="viewer",
@@ -133,12 +133,12 @@ def rooms(house: ServerContext) -> Router:
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
     ) -> Response:
         """Deliveries, newest first. A filter looks at the newest hundred thousand."""
-        found = await house.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
+        found = await context.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
         for line in found.items:
             line_shown(line, who)
         return told(found)
 
-    @door.at(
+    @router.operation(
         "GET",
         "/deliveries/{delivery_id}",
         role="viewer",
@@ -151,26 +151,26 @@ def rooms(house: ServerContext) -> Router:
 
         The whole address is revealed by `POST /deliveries/{delivery_id}/reveal`.
         """
-        return told(delivery_shown(await house.read(_theirs(delivery_id, who)), who))
+        return told(delivery_shown(await context.read(_theirs(delivery_id, who)), who))
 
-    _again(house, door)
-    return door
+    _again(context, router)
+    return router
 
 
-def _again(house: ServerContext, door: Router) -> None:
+def _again(context: ServerContext, router: Router) -> None:
     answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
 
-    @door.at("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
     async def requeue(body: RequeueBody, who: Who) -> RequeueAnswer | Response:
         """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
         if (body.ids is None) == body.filter(who).is_empty:
             raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
         check_rate(body.rate, in_background=body.in_background)
         if body.in_background and not body.dry_run:
-            return await _begun(house, body, who)
+            return await _begun(context, body, who)
         wanted = _by_id(body, who) if body.ids is not None else _by_filter(body, who)
-        found = await house.read(wanted)
-        done = [] if body.dry_run else await _requeue(house, [line.id for line in found], who)
+        found = await context.read(wanted)
+        done = [] if body.dry_run else await _requeue(context, [line.id for line in found], who)
         counts = post.tally(found)
         chosen = {*(body.ids or ()), *(line.id for line in found)}
         left = [] if body.dry_run else sorted(chosen - {*done})
@@ -232,16 +232,16 @@ def _allowed(body: RequeueBody, who: Principal) -> DeliveryFilter:
     return replace(body.filter(who), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
 
 
-async def _begun(house: ServerContext, body: RequeueBody, who: Principal) -> Response:
+async def _begun(context: ServerContext, body: RequeueBody, who: Principal) -> Response:
     """Of those that are named, those that are theirs."""
-    ids = None if body.ids is None else [line.id for line in await house.read(_by_id(body, who))]
+    ids = None if body.ids is None else [line.id for line in await context.read(_by_id(body, who))]
     wanted = _allowed(body, who)
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
         operation = bulk.begin_requeue(wanted, ids=ids, rate=body.rate, yes=body.all, total=total, actor=who.actor)
         return there(operation, "such recipient")
 
-    return await begun(house, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
+    return await begun(context, there(bulk.count_requeue(wanted, ids), "such recipient"), begin)
 
 
 def _rule(body: RequeueBody) -> str:
@@ -250,11 +250,11 @@ def _rule(body: RequeueBody) -> str:
     return "only what is failed or dead goes back to work (with any_ended, all that ended without having arrived)"
 
 
-async def _requeue(house: ServerContext, chosen: Sequence[int], who: Principal) -> list[int]:
+async def _requeue(context: ServerContext, chosen: Sequence[int], who: Principal) -> list[int]:
     done: list[int] = []
-    notifications = house.parts["notifications"]
+    notifications = context.parts["notifications"]
     for start in range(0, len(chosen), BATCH):
-        async with together(house) as hands:
+        async with together(context) as hands:
             back: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=hands.conn)
             if back:
                 subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"

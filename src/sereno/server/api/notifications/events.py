@@ -62,11 +62,11 @@ class NotifyAnswer:
     event: EventRow
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/events`."""
-    door = Router(house, "events")
+    router = Router(context, "events")
 
-    @door.at("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
+    @router.operation("GET", "/events", role="viewer", of_tenants=True, response_model=page_shape(EventLine))
     async def list_events(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -78,16 +78,16 @@ def rooms(house: ServerContext) -> Router:
         ] = None,
     ) -> Response:
         """Events, newest first. A filter looks at the newest hundred thousand."""
-        theirs, sought = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
+        theirs, search_params = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[EventLine]]:
             return notifications.list_events(
-                kind=kind, tenant=theirs, since=since, sought=sought, limit=most, before=before
+                kind=kind, tenant=theirs, since=since, search_params=search_params, limit=most, before=before
             )
 
-        return told(await house.read(page_of(page, look, lambda line: line.id)))
+        return told(await context.read(page_of(page, look, lambda line: line.id)))
 
-    @door.at(
+    @router.operation(
         "GET",
         "/events/{event_id}",
         role="viewer",
@@ -100,11 +100,11 @@ def rooms(house: ServerContext) -> Router:
 
         What looks like a secret or an address in its payload is hidden from those who only look.
         """
-        found = await house.read(_theirs(event_id, who))
+        found = await context.read(_theirs(event_id, who))
         found.event.payload = payload_shown(found.event.payload, who)
         return told(found)
 
-    @door.at(
+    @router.operation(
         "POST",
         "/events",
         role="operator",
@@ -115,17 +115,17 @@ def rooms(house: ServerContext) -> Router:
     )
     async def notify(body: NewEventBody, who: Who) -> Response:
         """Tell people of something that the application declares."""
-        return told(await _notify(house, body, who), HTTPStatus.CREATED)
+        return told(await _notify(context, body, who), HTTPStatus.CREATED)
 
-    return door
+    return router
 
 
-async def _notify(house: ServerContext, body: NewEventBody, who: Principal) -> NotifyAnswer:
-    definitions = house.parts["notifications"].definitions
+async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyAnswer:
+    definitions = context.parts["notifications"].definitions
     if body.type not in definitions:
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
     tell = partial(
-        house.parts["event"](body.type).anotify,
+        context.parts["event"](body.type).anotify,
         await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
         to=body.to,
         subject=body.subject,
@@ -134,7 +134,7 @@ async def _notify(house: ServerContext, body: NewEventBody, who: Principal) -> N
         at=body.at,
         ttl=body.ttl,
     )
-    async with together(house) as hands:
+    async with together(context) as hands:
         newest = await hands.run(notifications.list_events(limit=1))
         number: int = await tell(conn=hands.conn)
         is_new = not newest or number > newest[0].id

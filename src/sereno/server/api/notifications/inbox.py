@@ -63,44 +63,44 @@ class UnreadCount:
     count: int
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/inbox`."""
-    door = Router(house, "inbox")
-    reader, writer = (Depends(owner_of(house, is_change=is_change)) for is_change in (False, True))
-    door.checks["/inbox/mark"] = _writer(house)
+    router = Router(context, "inbox")
+    reader, writer = (Depends(owner_of(context, is_change=is_change)) for is_change in (False, True))
+    router.checks["/inbox/mark"] = _writer(context)
 
-    @at(door, "GET", "/inbox", response_model=page_shape(InboxRow))
+    @at(router, "GET", "/inbox", response_model=page_shape(InboxRow))
     async def list_inbox(
         owner: Annotated[InboxOwner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
     ) -> Response:
         """What somebody was told inside the application, newest first; or what they have put away."""
-        return told(await house.read(_page(owner, page, archived=archived)))
+        return told(await context.read(_page(owner, page, archived=archived)))
 
-    @at(door, "GET", "/inbox/unread")
+    @at(router, "GET", "/inbox/unread")
     async def unread(owner: Annotated[InboxOwner, reader]) -> UnreadCount:
         """How many they have not read."""
-        return UnreadCount(await house.read(store.unread(owner.key, tenant=owner.tenant)))
+        return UnreadCount(await context.read(store.unread(owner.key, tenant=owner.tenant)))
 
-    @at(door, "POST", "/inbox/mark")
+    @at(router, "POST", "/inbox/mark")
     async def mark(body: MarkBody, owner: Annotated[InboxOwner, writer]) -> MarkAnswer:
         """They have seen or read them, or put them away. Once: the first moment stays."""
-        return MarkAnswer(await house.change(_mark(owner, body)))
+        return MarkAnswer(await context.change(_mark(owner, body)))
 
-    return door
+    return router
 
 
 def at(
-    door: Router, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
+    router: Router, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
 ) -> Callable[[F], F]:
     """For admins, and for whoever shows a token of an inbox. `shown`: what else the document says of its answers."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
     # Who it is, these rooms ask themselves.
     extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
     answers = responses(*ALWAYS, *also) | (shown or {})
-    return door.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
+    return router.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
 
 
-def owner_of(house: ServerContext, *, is_change: bool) -> Callable[..., Any]:
+def owner_of(context: ServerContext, *, is_change: bool) -> Callable[..., Any]:
     """Finds out whose inbox a request is about, and lets in nobody who may not."""
     role: Role = "admin" if is_change else "viewer"
 
@@ -111,8 +111,8 @@ def owner_of(house: ServerContext, *, is_change: bool) -> Callable[..., Any]:
     ) -> InboxOwner:
         shown = request.headers.get("authorization", "")
         if shown[: len(_BEARER)].lower() == _BEARER and shown[len(_BEARER) :].strip().startswith(PREFIX):
-            return _by_token(house, shown[len(_BEARER) :].strip(), is_change=is_change)
-        who = await house.guard.check(request, role, of_tenants=True)
+            return _by_token(context, shown[len(_BEARER) :].strip(), is_change=is_change)
+        who = await context.authenticator.check(request, role, of_tenants=True)
         if not who.may("admin"):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
         if recipient is None:
@@ -125,9 +125,9 @@ def owner_of(house: ServerContext, *, is_change: bool) -> Callable[..., Any]:
     return owner
 
 
-def _writer(house: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]]:
+def _writer(context: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]]:
     """The same before the parameters of a request are read."""
-    owner = owner_of(house, is_change=True)
+    owner = owner_of(context, is_change=True)
 
     async def check(request: Request) -> InboxOwner:
         named = request.query_params
@@ -137,14 +137,14 @@ def _writer(house: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]]:
     return check
 
 
-def _by_token(house: ServerContext, token: str, *, is_change: bool) -> InboxOwner:
+def _by_token(context: ServerContext, token: str, *, is_change: bool) -> InboxOwner:
     """Whatever else the request says, it is about the inbox of whom the token names."""
-    secret = house.settings.secret
+    secret = context.settings.secret
     reader = None if secret is None else read_token(secret, token, time.time())
     if reader is None:
         words = "this token of an inbox is not valid, or has ended: ask the application for another"
         raise HTTPError(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
-    if is_change and house.settings.read_only:
+    if is_change and context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))
     return InboxOwner(reader.recipient, reader.tenant, until=reader.until)

@@ -19,15 +19,15 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError, not_found
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/inbox/stream`."""
-    door = Router(house, "inbox")
-    watch = InboxWatch(house)
-    house.endings.append(watch.end)
-    find_owner = owner_of(house, is_change=False)
+    router = Router(context, "inbox")
+    watch = InboxWatch(context)
+    context.endings.append(watch.end)
+    find_owner = owner_of(context, is_change=False)
 
     @at(
-        door,
+        router,
         "GET",
         "/inbox/stream",
         shown={200: {"content": {EVENT_STREAM: {}}}},
@@ -41,10 +41,10 @@ def rooms(house: ServerContext) -> Router:
         A stream ends with its token. Where too many listen it is declined, and Retry-After says for how long.
         """
         # Whom the application vouches for with a token may come before their first message does.
-        if owner.by is not None and not await house.read(exists(owner.key, tenant=owner.tenant)):
+        if owner.by is not None and not await context.read(exists(owner.key, tenant=owner.tenant)):
             raise not_found(f"recipient {owner.key!r:.60}")
         if EVENT_STREAM not in request.headers.get("accept", ""):
-            return (await house.read(standings([(owner.tenant, owner.key)])))[0]
+            return (await context.read(standings([(owner.tenant, owner.key)])))[0]
         watch.check_place((owner.tenant, owner.key))
 
         async def is_still_theirs() -> bool:
@@ -53,7 +53,7 @@ def rooms(house: ServerContext) -> Router:
         told = _told(watch, owner, is_still_theirs)
         return StreamingResponse(told, media_type=EVENT_STREAM, headers=HEADERS)
 
-    return door
+    return router
 
 
 async def _told(

@@ -16,7 +16,7 @@ from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.recipients.quiet_hours import QuietHours
 from sereno.notifications.rows import PreferenceRow, RecipientLine
-from sereno.notifications.why import why_post
+from sereno.notifications.why import why_notification
 from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, at_most
@@ -114,11 +114,11 @@ class WhyNotified:
     sentences: list[str]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/recipients`, `/preferences`."""
-    door = Router(house, "recipients")
+    router = Router(context, "recipients")
 
-    @door.at("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_shape(RecipientLine))
+    @router.operation("GET", "/recipients", role="viewer", of_tenants=True, response_model=page_shape(RecipientLine))
     async def list_recipients(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
@@ -129,57 +129,61 @@ def rooms(house: ServerContext) -> Router:
         ] = None,
     ) -> Response:
         """Recipients, newest first. A pattern or a search looks at the newest hundred thousand."""
-        theirs, sought = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
+        theirs, search_params = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
 
         def look(most: int, before: int | None) -> Operation[list[RecipientLine]]:
-            return notifications.list_recipients(pattern, tenant=theirs, sought=sought, limit=most, before=before)
+            return notifications.list_recipients(
+                pattern, tenant=theirs, search_params=search_params, limit=most, before=before
+            )
 
-        return told(await house.read(page_of(page, look, lambda line: line.id)))
+        return told(await context.read(page_of(page, look, lambda line: line.id)))
 
-    @door.at("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
+    @router.operation("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
     async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyNotified:
         """Why they were told of a kind of event, or were not, in words."""
         theirs = their_tenant(who, tenant)
-        return WhyNotified(await house.read(why_post(key, event, tenant=theirs, known=known_kinds(house))))
+        return WhyNotified(await context.read(why_notification(key, event, tenant=theirs, known=known_kinds(context))))
 
-    _preferences(house, door)
-    _addresses(house, door)
-    _one(house, door)
-    return door
+    _preferences(context, router)
+    _addresses(context, router)
+    _one(context, router)
+    return router
 
 
-def _one(house: ServerContext, door: Router) -> None:
+def _one(context: ServerContext, router: Router) -> None:
     """After those whose path goes on behind the key."""
 
-    @door.at("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    @router.operation("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def show_recipient(key: str, who: Who, tenant: Tenant = None) -> Response:
         """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
 
         Whole addresses are revealed by `POST /recipients/{key}/reveal`. What looks like a secret in `data` is hidden
         from those who only look.
         """
-        return told(recipient_shown(await house.read(_theirs(key, their_tenant(who, tenant))), who))
+        return told(recipient_shown(await context.read(_theirs(key, their_tenant(who, tenant))), who))
 
-    @door.at("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+    @router.operation("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
         """Make somebody, or change what is given."""
-        return told(recipient_shown(await _set(house, key, body, who, their_tenant(who, tenant)), who))
+        return told(recipient_shown(await _set(context, key, body, who, their_tenant(who, tenant)), who))
 
-    @door.at("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
+    @router.operation("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
     async def delete_recipient(key: str, who: Who, tenant: Tenant = None) -> None:
         """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
         theirs = their_tenant(who, tenant)
         check_text("recipient", key)
         check_text("tenant", theirs)
-        async with together(house) as hands:
-            if not await house.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
+        async with together(context) as hands:
+            if not await context.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
                 raise not_found(f"recipient {key!r:.80}")
             detail = {"tenant": theirs}
             await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
 
 
-def _addresses(house: ServerContext, door: Router) -> None:
-    @door.at("POST", f"{ONE}/unsubscribe", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+def _addresses(context: ServerContext, router: Router) -> None:
+    @router.operation(
+        "POST", f"{ONE}/unsubscribe", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL
+    )
     async def unsubscribe(key: str, body: UnsubscribeBody, who: Who, tenant: Tenant = None) -> Response:
         """Never again to this address, whatever else is said."""
         theirs = their_tenant(who, tenant)
@@ -189,9 +193,9 @@ def _addresses(house: ServerContext, door: Router) -> None:
             "address": notifications.masked(body.address),
             "reason": body.reason,
         }
-        async with together(house) as hands:
+        async with together(context) as hands:
             await hands.run(_theirs(key, theirs))
-            is_known = await house.parts["recipients"].aunsubscribe(
+            is_known = await context.parts["recipients"].aunsubscribe(
                 key, body.channel, body.address, tenant=theirs, reason=body.reason, conn=hands.conn
             )
             if not is_known:
@@ -201,40 +205,42 @@ def _addresses(house: ServerContext, door: Router) -> None:
         return told(recipient_shown(found, who))
 
 
-def _preferences(house: ServerContext, door: Router) -> None:
-    @door.at("PUT", f"{ONE}/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
+def _preferences(context: ServerContext, router: Router) -> None:
+    @router.operation("PUT", f"{ONE}/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def prefer(key: str, body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
         """What somebody wants; it holds for what is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
-        async with together(house) as hands:
+        async with together(context) as hands:
             await hands.run(there(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
-            await house.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
+            await context.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
             await hands.run(notifications.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
             found = await hands.run(notifications.show_recipient(key, tenant=theirs))
         return told(recipient_shown(found, who))
 
     defaults = shape(PreferenceRow)
 
-    @door.at("GET", "/preferences", role="viewer", of_tenants=True, also=NOT_FOUND, response_model=list[defaults])  # type: ignore[valid-type]  # a value
+    options: Any = {"of_tenants": True, "also": NOT_FOUND, "response_model": list[defaults]}  # type: ignore[valid-type]  # a value
+
+    @router.operation("GET", "/preferences", role="viewer", **options)
     async def list_defaults(who: Who, tenant: Tenant = None) -> Response:
         """What holds for all of a tenant who say nothing themselves; without one, for those who belong to none."""
-        return told(await house.read(_defaults(their_tenant(who, tenant))))
+        return told(await context.read(_defaults(their_tenant(who, tenant))))
 
-    @door.at("PUT", "/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=list[defaults])  # type: ignore[valid-type]  # a value
+    @router.operation("PUT", "/preferences", role="admin", **options)
     async def prefer_by_default(body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
         """What holds for all who say nothing themselves; it holds for what is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
-        async with together(house) as hands:
-            await house.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
+        async with together(context) as hands:
+            await context.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
             await hands.run(notifications.noted("recipient.prefer", "the default", wish, actor=who.actor))
             found = await hands.run(_defaults(theirs))
         return told(found)
 
 
 async def _set(
-    house: ServerContext, key: str, body: RecipientBody, who: Principal, tenant: str | None
+    context: ServerContext, key: str, body: RecipientBody, who: Principal, tenant: str | None
 ) -> notifications.RecipientDetail:
     addresses: dict[str, list[Any]] = {}
     for channel, given in body.addresses.items():
@@ -248,8 +254,8 @@ async def _set(
     }
     detail = {"tenant": tenant, "zone": body.zone, "locale": body.locale, "addresses": texts}
     person = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
-    async with together(house) as hands:
-        await house.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
+    async with together(context) as hands:
+        await context.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
         await hands.run(notifications.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
         return await hands.run(notifications.show_recipient(key, tenant=tenant))
 

@@ -21,11 +21,11 @@ DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
 Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/recipients/{key}/reveal`, `/deliveries/{delivery_id}/reveal`."""
-    door = Router(house, "recipients", remembers=False)
+    router = Router(context, "recipients", remembers=False)
 
-    @door.at(
+    @router.operation(
         "POST",
         "/recipients/{key:path}/reveal",
         role="operator",
@@ -34,9 +34,9 @@ def rooms(house: ServerContext) -> Router:
     )
     async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
         """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
-        return told(await _written_down(house, _whole_recipient(key, who, tenant)))
+        return told(await _written_down(context, _whole_recipient(key, who, tenant)))
 
-    @door.at(
+    @router.operation(
         "POST",
         "/deliveries/{delivery_id}/reveal",
         role="operator",
@@ -45,18 +45,18 @@ def rooms(house: ServerContext) -> Router:
     )
     async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
         """A delivery with its whole address; the audit says who looked here."""
-        return told(await _written_down(house, _whole_delivery(delivery_id, who)))
+        return told(await _written_down(context, _whole_delivery(delivery_id, who)))
 
-    return door
+    return router
 
 
-async def _written_down(house: ServerContext, operation: Operation[T]) -> T:
+async def _written_down(context: ServerContext, operation: Operation[T]) -> T:
     """Nothing is revealed where nothing can be written down."""
-    if house.settings.read_only:
+    if context.settings.read_only:
         raise HTTPError(
             HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen"
         )
-    return await house.change(operation)
+    return await context.change(operation)
 
 
 def _whole_recipient(key: str, who: Principal, tenant: str | None) -> Operation[notifications.RecipientDetail]:

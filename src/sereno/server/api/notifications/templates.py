@@ -105,37 +105,37 @@ class LintAnswer:
     findings: list[Finding]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/templates`."""
-    door = Router(house, "templates")
+    router = Router(context, "templates")
 
-    @door.at("GET", "/templates", role="viewer")
+    @router.operation("GET", "/templates", role="viewer")
     async def list_templates(event: str | None = None) -> Page[TemplateLine]:
         """All templates, files and rows, with who changed a row last."""
         check_text("event", event)
-        rows = await house.read(store.list_rows(event))
-        files = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)).sources())
+        rows = await context.read(store.list_rows(event))
+        files = await _aside(lambda: TemplateSet(directory_of(context.settings.templates)).sources())
         lines = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in rows]
         lines += [_line(one.key, one.name, len(one.text)) for one in files if event in (None, one.key.event)]
         return Page(sorted(lines, key=lambda line: (line.event, line.channel, line.locale, line.tenant, line.part)))
 
-    @door.at("GET", "/templates/{event}/{channel}", role="viewer", also=NOT_FOUND)
+    @router.operation("GET", "/templates/{event}/{channel}", role="viewer", also=NOT_FOUND)
     async def show_template(
         event: str, channel: str, locale: Locale = None, tenant: Tenant = None
     ) -> dict[str, TemplateWords]:
         """What counts for a recipient with this locale, part by part, and where it comes from."""
-        found = (await _all(house)).find(event, channel, locale, tenant)
+        found = (await _all(context)).find(event, channel, locale, tenant)
         if not found:
             raise not_found(f"template for {event!r:.80} by {channel!r:.80}")
         return {part: TemplateWords(one.name, one.text) for part, one in found.items()}
 
-    _try(house, door)
-    _change(house, door)
-    return door
+    _try(context, router)
+    _change(context, router)
+    return router
 
 
-def _change(house: ServerContext, door: Router) -> None:
-    @door.at("PUT", ROW, role="admin", also=NOT_FOUND)
+def _change(context: ServerContext, router: Router) -> None:
+    @router.operation("PUT", ROW, role="admin", also=NOT_FOUND)
     async def set_template(
         event: str,
         channel: str,
@@ -150,22 +150,22 @@ def _change(house: ServerContext, door: Router) -> None:
         where = templates.place(event, channel, part, locale, tenant)
         templates.check_length(body.source)
         name = spelled(Key(*where))
-        await house.start_process(partial(compile_apart, name, body.source, is_html=part == "html"))
-        is_new = await house.change(templates.write(where, body.source, actor=who.actor))
+        await context.start_process(partial(compile_apart, name, body.source, is_html=part == "html"))
+        is_new = await context.change(templates.write(where, body.source, actor=who.actor))
         return TemplateWritten(name, is_new)
 
-    @door.at("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
+    @router.operation("DELETE", ROW, role="admin", also=NOT_FOUND, status_code=204)
     async def delete_template(
         event: str, channel: str, part: Part, who: Who, locale: Locale = None, tenant: Tenant = None
     ) -> None:
         """Delete a row: what a file says counts again."""
         where = templates.place(event, channel, part, locale, tenant)
-        if not await house.change(templates.delete(where, actor=who.actor)):
+        if not await context.change(templates.delete(where, actor=who.actor)):
             raise not_found(f"row {spelled(Key(*where))}")
 
 
-def _try(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
+def _try(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
     async def preview(body: PreviewBody, who: Who) -> PreviewAnswer:
         """What a recipient would read. With `last`, what looks like a secret is hidden from those who only look."""
         for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
@@ -174,37 +174,39 @@ def _try(house: ServerContext, door: Router) -> None:
             raise InvalidArguments("with what? Give a payload, or last for that of the last event")
         payload = body.payload
         if payload is None:
-            payload = await house.read(store.last_payload(body.event, body.tenant))
+            payload = await context.read(store.last_payload(body.event, body.tenant))
             payload = payload if who.may("operator") else masked(payload)
         if payload is None:
             raise not_found(f"event {body.event!r:.80} yet: give a payload")
         check_storable("payload", payload)
         recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
-        definition = house.parts["notifications"].definitions.get(body.event)
-        made = await house.start_process(
-            partial(render, definition, await _all(house), body.event, body.channel, payload, recipient)
+        definition = context.parts["notifications"].definitions.get(body.event)
+        made = await context.start_process(
+            partial(render, definition, await _all(context), body.event, body.channel, payload, recipient)
         )
         if made is None:
             raise not_found(f"template for {body.event!r:.80} by {body.channel!r:.80}")
         check_storable("what the template says", made)
         return PreviewAnswer(made.title, made.body, made.html, dict(made.options))
 
-    @door.at("POST", "/templates/lint", role="viewer", response_model=shape(LintAnswer))
+    @router.operation("POST", "/templates/lint", role="viewer", response_model=shape(LintAnswer))
     async def lint() -> Response:
         """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
-        post, words = house.parts["notifications"], await _all(house)
-        payloads = {name: await house.read(store.last_payload(name)) for name in words.events()}
+        post, words = context.parts["notifications"], await _all(context)
+        payloads = {name: await context.read(store.last_payload(name)) for name in words.events()}
         known = {name: payload for name, payload in payloads.items() if payload is not None}
         events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
-        largest = {name: one.largest for name, one in house.parts["channels"].known.items() if one.largest is not None}
-        found = await house.start_process(partial(lint_apart, words, events, largest, known))
+        largest = {
+            name: one.largest for name, one in context.parts["channels"].known.items() if one.largest is not None
+        }
+        found = await context.start_process(partial(lint_apart, words, events, largest, known))
         return told(LintAnswer(not any(each.level == "error" for each in found), len(words), found))
 
 
-async def _all(house: ServerContext) -> TemplateSet:
+async def _all(context: ServerContext) -> TemplateSet:
     """Files and rows, as they are now."""
-    _, rows = await house.read(store.read())
-    made = await _aside(lambda: TemplateSet(directory_of(house.settings.templates)))
+    _, rows = await context.read(store.read())
+    made = await _aside(lambda: TemplateSet(directory_of(context.settings.templates)))
     made.use_rows(rows or {})
     return made
 

@@ -35,22 +35,22 @@ PAGE = """<!doctype html>
 BUTTON = '<form method="post"><button>Unsubscribe</button></form>\n'
 
 
-def routes(house: ServerContext) -> list[Route]:
+def routes(context: ServerContext) -> list[Route]:
     """GET shows, POST acts."""
 
     async def show(request: Request) -> HTMLResponse:
         try:
-            about = read_token(_secret(house), request.path_params["token"])
+            about = read_token(_secret(context), request.path_params["token"])
         except (InvalidArguments, ConfigurationError):
             return _not_valid()
         return _page("Unsubscribe", f"Do you want no more {_what(about)}?", more=BUTTON)
 
     async def act(request: Request) -> HTMLResponse:
-        if house.settings.read_only:
+        if context.settings.read_only:
             return _page("Not now", "Nothing can be changed here at the moment.", HTTPStatus.FORBIDDEN)
         try:
-            about = read_token(_secret(house), request.path_params["token"])
-            await house.parts["recipients"].aunsubscribe_with(request.path_params["token"])
+            about = read_token(_secret(context), request.path_params["token"])
+            await context.parts["recipients"].aunsubscribe_with(request.path_params["token"])
         except (InvalidArguments, ConfigurationError):
             return _not_valid()
         except (DatabaseUnavailable, psycopg.OperationalError):
@@ -60,9 +60,9 @@ def routes(house: ServerContext) -> list[Route]:
     return [Route(PATH, show, methods=["GET"]), Route(PATH, act, methods=["POST"])]
 
 
-def _secret(house: ServerContext) -> str:
+def _secret(context: ServerContext) -> str:
     """Without one, no link was ever made."""
-    secret = house.settings.secret
+    secret = context.settings.secret
     if secret is None:
         raise ConfigurationError("links to unsubscribe are signed: set SERENO_SECRET")
     return secret

@@ -82,30 +82,30 @@ class ProcedureAnswer:
     runs: list[RunRow]
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/procedures`."""
-    door = Router(house, "procedures")
+    router = Router(context, "procedures")
 
     def board() -> ProcedureBoard:
-        return ProcedureBoard(house.settings, lambda: house.database.url)
+        return ProcedureBoard(context.settings, lambda: context.database.url)
 
-    @door.at("GET", "/procedures", role="viewer")
+    @router.operation("GET", "/procedures", role="viewer")
     async def list_allowed() -> Page[ProcedureLine]:
         """Those that jobs may call, each with its newest call that ended well."""
-        return Page([_line(each.allowed, each.last) for each in await house.read(procedures.list_allowed())])
+        return Page([_line(each.allowed, each.last) for each in await context.read(procedures.list_allowed())])
 
-    @door.at("GET", "/procedures/{target}/{name}", role="viewer")
+    @router.operation("GET", "/procedures/{target}/{name}", role="viewer")
     async def show(target: Target, name: Name) -> ProcedureAnswer:
         """One that jobs may call, and what its newest calls brought."""
-        found = await house.read(_known(name, lambda: procedures.show(target, name)))
+        found = await context.read(_known(name, lambda: procedures.show(target, name)))
         runs = [RunRow(each.job_id, each.attempt, each.seconds, each.finished_at, _hidden(each)) for each in found.runs]
         return ProcedureAnswer(_line(found.allowed, None), runs)
 
-    @door.at("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
+    @router.operation("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
     async def allow(target: Target, name: Name, body: AllowBody, who: Who) -> ProcedureLine:
         """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
         signature = await board().resolve(target, name, params=body.params, kind=body.kind)
-        made = await house.change(
+        made = await context.change(
             procedures.allow(
                 target,
                 signature,
@@ -118,17 +118,17 @@ def rooms(house: ServerContext) -> Router:
         )
         return _line(made, None)
 
-    @door.at("DELETE", "/procedures/{target}/{name}", role="admin", status_code=204)
+    @router.operation("DELETE", "/procedures/{target}/{name}", role="admin", status_code=204)
     async def revoke(target: Target, name: Name, who: Who) -> None:
         """No job calls it any more: those that want to end as dead."""
-        await house.change(_known(name, lambda: procedures.revoke(target, name, actor=who.actor)))
+        await context.change(_known(name, lambda: procedures.revoke(target, name, actor=who.actor)))
 
-    @door.at("POST", "/procedures/{target}/{name}/check", role="operator")
+    @router.operation("POST", "/procedures/{target}/{name}/check", role="operator")
     async def check(target: Target, name: Name) -> Finding:
         """Whether it is still what was allowed, in its own database."""
-        return await board().check(await house.read(_known(name, lambda: procedures.find(target, name))))
+        return await board().check(await context.read(_known(name, lambda: procedures.find(target, name))))
 
-    return door
+    return router
 
 
 def _known(name: str, operation: Callable[[], Operation[T]]) -> Operation[T]:

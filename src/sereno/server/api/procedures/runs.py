@@ -35,23 +35,23 @@ class ProcedureJob:
     job: int
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/procedures/{target}/{name}/run`."""
-    door = Router(house, "procedures")
+    router = Router(context, "procedures")
 
-    @door.at("POST", "/procedures/{target}/{name}/run", role="operator", status_code=201)
+    @router.operation("POST", "/procedures/{target}/{name}/run", role="operator", status_code=201)
     async def run(target: Target, name: Name, who: Who, body: RunBody | None = None) -> ProcedureJob:
         """Make a job that calls it. Refused at once when the parameters do not fit, or it is not what was allowed."""
         wanted = body or RunBody()
         check_storable("params", wanted.params)
         raw = stored(wanted.params, lambda why: InvalidArguments(f"params: {why}"))
-        allowed = await house.read(_known(target, name))
-        await ProcedureBoard(house.settings, lambda: house.database.url).check_params(allowed, wanted.params)
-        job = house.make_job(_task(house, allowed), raw, JobOptions(tenant=wanted.tenant))
-        (made,) = await house.change(jobs.enqueue([job], actor=who.actor))
+        allowed = await context.read(_known(target, name))
+        await ProcedureBoard(context.settings, lambda: context.database.url).check_params(allowed, wanted.params)
+        job = context.make_job(_task(context, allowed), raw, JobOptions(tenant=wanted.tenant))
+        (made,) = await context.change(jobs.enqueue([job], actor=who.actor))
         return ProcedureJob(made.id)
 
-    return door
+    return router
 
 
 def _known(target: str, name: str) -> Operation[AllowedProcedure]:
@@ -62,8 +62,8 @@ def _known(target: str, name: str) -> Operation[AllowedProcedure]:
         raise not_found(f"procedure {name:.200}") from None
 
 
-def _task(house: ServerContext, allowed: AllowedProcedure) -> str:
-    for each in house.parts["app"].registry:
+def _task(context: ServerContext, allowed: AllowedProcedure) -> str:
+    for each in context.parts["app"].registry:
         known = each.arguments
         if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
             return str(each.name)

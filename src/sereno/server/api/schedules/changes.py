@@ -89,108 +89,108 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-def rooms(house: ServerContext, door: Router) -> None:
+def routes(context: ServerContext, router: Router) -> None:
     """What writes `/schedules`."""
-    _stop(house, door)
-    _remake(house, door)
-    _run(house, door)
+    _stop(context, router)
+    _remake(context, router)
+    _run(context, router)
 
 
-def _stop(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/schedules/pause", role="operator", **ANSWERS)
+def _stop(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/schedules/pause", role="operator", **ANSWERS)
     async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire no more, or not before a date. What runs goes on."""
         check_text("note", body.note)
         if body.is_for_a_worker():
             return await _begun(
-                house, who, "schedule.pause", body, ScheduleBulkRequest(until=body.until, note=body.note)
+                context, who, "schedule.pause", body, ScheduleBulkRequest(until=body.until, note=body.note)
             )
-        return await _change(house, who, "pause", body, partial(schedules.pause, until=body.until, note=body.note))
+        return await _change(context, who, "pause", body, partial(schedules.pause, until=body.until, note=body.note))
 
-    @door.at("POST", "/schedules/resume", role="operator", **ANSWERS)
+    @router.operation("POST", "/schedules/resume", role="operator", **ANSWERS)
     async def resume(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire again, from now on. What passed meanwhile is not caught up."""
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.resume", body)
-        return await _change(house, who, "resume", body, schedules.resume)
+            return await _begun(context, who, "schedule.resume", body)
+        return await _change(context, who, "resume", body, schedules.resume)
 
-    @door.at("POST", "/schedules/disable", role="operator", **ANSWERS)
+    @router.operation("POST", "/schedules/disable", role="operator", **ANSWERS)
     async def disable(body: DisableSchedules, who: Who) -> SchedulesChanged | Response:
         """They fire no more until somebody resumes them."""
         check_text("note", body.note)
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.disable", body, ScheduleBulkRequest(note=body.note))
-        return await _change(house, who, "disable", body, partial(schedules.disable, note=body.note))
+            return await _begun(context, who, "schedule.disable", body, ScheduleBulkRequest(note=body.note))
+        return await _change(context, who, "disable", body, partial(schedules.disable, note=body.note))
 
 
-def _remake(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/schedules/delete", role="admin", **ANSWERS)
+def _remake(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/schedules/delete", role="admin", **ANSWERS)
     async def delete(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
         """Gone for good. Their jobs stay as history."""
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.delete", body)
-        return await _change(house, who, "delete", body, schedules.delete)
+            return await _begun(context, who, "schedule.delete", body)
+        return await _change(context, who, "delete", body, schedules.delete)
 
-    @door.at("POST", "/schedules/spread", role="admin", **ANSWERS)
+    @router.operation("POST", "/schedules/spread", role="admin", **ANSWERS)
     async def spread(body: SpreadSchedules, who: Who) -> SchedulesChanged | Response:
         """Give each its own place in a window. It fires there after each instant, always at the same place."""
         # Refused before anything is looked at, in the words of the rule.
         checked(Daily("00:00", spread=body.over))
         if body.is_for_a_worker():
-            return await _begun(house, who, "schedule.spread", body, ScheduleBulkRequest(window=body.over))
-        return await _change(house, who, "spread", body, partial(schedules.spread, window=body.over))
+            return await _begun(context, who, "schedule.spread", body, ScheduleBulkRequest(window=body.over))
+        return await _change(context, who, "spread", body, partial(schedules.spread, window=body.over))
 
 
-def _run(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/schedules/run", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+def _run(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/schedules/run", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def run(body: ScheduleBulkBody, who: Who) -> SchedulesChanged:
         """Fire each of them now, whatever its rule says; no more than 1,000 at once."""
-        would = (await house.read(tally(body.filter(who), "run"))).total
+        would = (await context.read(tally(body.filter(who), "run"))).total
         if not body.dry_run and would.value > MOST_RUN:
             raise Refused(f"{would} schedules would run at once, and {MOST_RUN:,} are the most: narrow it down")
-        return await _change(house, who, "run", body, run_all)
+        return await _change(context, who, "run", body, run_all)
 
 
 async def _change(
-    house: ServerContext, who: Principal, verb: Verb, body: ScheduleBulkBody, operation: Callable[..., Operation[int]]
+    context: ServerContext, who: Principal, verb: Verb, body: ScheduleBulkBody, operation: Callable[..., Operation[int]]
 ) -> SchedulesChanged:
     """Those that are named by their keys are meant; whatever a filter finds must be confirmed."""
-    wanted = await _open_to(house, who, verb, body.filter(who))
+    wanted = await _open_to(context, who, verb, body.filter(who))
     if body.dry_run:
-        return _would(await house.read(tally(wanted, verb)))
+        return _would(await context.read(tally(wanted, verb)))
     if body.keys is None and not body.all:
         raise Refused(f'this would {verb} every schedule that matches: look with "dry_run", confirm with "all"')
     if wanted.is_empty:
         wanted = replace(wanted, pattern="*")
-    changed = await house.carry_out(in_batches(wanted, partial(operation, actor=who.actor)))
+    changed = await context.carry_out(in_batches(wanted, partial(operation, actor=who.actor)))
     return SchedulesChanged(False, changed, True, {}, {})
 
 
-async def _open_to(house: ServerContext, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
+async def _open_to(context: ServerContext, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
     """For what makes jobs, without schedules of tasks that somebody may not have run; 403 for one that was named."""
-    allowed = await house.open_tasks(who) if verb in ("run", "resume") else None
+    allowed = await context.open_tasks(who) if verb in ("run", "resume") else None
     if allowed is None:
         return wanted
     if wanted.keys is not None:
-        for task in (await house.read(tally(wanted, verb))).by_task:
+        for task in (await context.read(tally(wanted, verb))).by_task:
             check_task(task, allowed)
     return replace(wanted, tasks=sorted(allowed))
 
 
 async def _begun(
-    house: ServerContext,
+    context: ServerContext,
     who: Principal,
     action: ScheduleAction,
     body: ChangeSchedules,
     how: ScheduleBulkRequest | None = None,
 ) -> Response:
     verb: Verb = "resume" if action == "schedule.resume" else "pause"
-    wanted = await _open_to(house, who, verb, body.filter(who))
+    wanted = await _open_to(context, who, verb, body.filter(who))
 
     def begin(total: Count | None) -> Operation[BulkOperation]:
         return bulk.begin_schedules(action, wanted, how, rate=body.rate, yes=body.all, total=total, actor=who.actor)
 
-    return await begun(house, bulk.count_schedules(action, wanted), begin)
+    return await begun(context, bulk.count_schedules(action, wanted), begin)
 
 
 def _would(found: ScheduleTally) -> SchedulesChanged:

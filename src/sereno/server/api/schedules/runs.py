@@ -80,38 +80,38 @@ class TickAnswer:
     parked: list[ParkedInstant]
 
 
-def rooms(house: ServerContext, door: Router, aside: SerialThread) -> None:
+def routes(context: ServerContext, router: Router, aside: SerialThread) -> None:
     """What fires schedules."""
 
-    @door.at("POST", "/schedules/tick", role="operator")
+    @router.operation("POST", "/schedules/tick", role="operator")
     async def tick() -> TickAnswer:
         """Fire what is due, once. For whatever keeps time instead of a scheduler."""
-        done = await adrive(passes(Ticker()), house.change)
+        done = await adrive(passes(Ticker()), context.change)
         return TickAnswer(
             done.fires, done.skips, done.runs_ended, [ParkedInstant(key, why) for key, why in done.parked]
         )
 
     also = [HTTPStatus.NOT_FOUND]
 
-    @door.at("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
+    @router.operation("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
     async def run(key: Key, who: Who) -> CreatedJob:
         """Fire it now, whatever its rule says, and whether or not a run goes on."""
-        allowed = await house.open_tasks(who)
+        allowed = await context.open_tasks(who)
 
         def operation() -> Operation[Job]:
             yield from _theirs(key, who, allowed, locked=True)
             return (yield from schedules.run_now(key, actor=who.actor))
 
-        made = await house.change(operation())
+        made = await context.change(operation())
         return CreatedJob(made.id, made.created)
 
-    @door.at("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
+    @router.operation("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
     async def backfill(key: Key, body: BackfillBody, who: Who) -> BackfillAnswer:
         """Run instants of the past, each at most once. `dry_run` lists them and does nothing."""
-        allowed = await house.open_tasks(who)
+        allowed = await context.open_tasks(who)
         plan = await aside.read(_planned(key, body, who, allowed))
         wanted = [at for at in plan.instants if at not in plan.done]
-        jobs = [] if body.dry_run else await house.carry_out(_make(key, wanted, body.rate, who, allowed))
+        jobs = [] if body.dry_run else await context.carry_out(_make(key, wanted, body.rate, who, allowed))
         made = [job.id for job in jobs if job.created]
         left = 0 if body.dry_run else len(wanted) - len(jobs)
         return BackfillAnswer(

@@ -73,22 +73,22 @@ class PreviewBody(BaseModel):
     key: Text | None = Field(None, description="The place in the spread of the schedule with this key.")
 
 
-def rooms(house: ServerContext) -> Router:
+def routes(context: ServerContext) -> Router:
     """`/schedules`."""
-    door = Router(house, "schedules")
-    aside = SerialThread(house)
-    _many(house, door, aside)
-    _rule(house, door)
-    writing.rooms(house, door)
-    schedule_changes.rooms(house, door)
-    schedule_runs.rooms(house, door, aside)
+    router = Router(context, "schedules")
+    aside = SerialThread(context)
+    _many(context, router, aside)
+    _rule(context, router)
+    writing.routes(context, router)
+    schedule_changes.routes(context, router)
+    schedule_runs.routes(context, router, aside)
     # Last: a key may hold slashes, so its path matches everything that is left.
-    _one(house, door)
-    return door
+    _one(context, router)
+    return router
 
 
-def _many(house: ServerContext, door: Router, aside: SerialThread) -> None:
-    @door.at("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+def _many(context: ServerContext, router: Router, aside: SerialThread) -> None:
+    @router.operation("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_them(
         who: Who,
         wanted: Wanted,
@@ -101,10 +101,10 @@ def _many(house: ServerContext, door: Router, aside: SerialThread) -> None:
             raise InvalidArguments("after goes on by key: it does not go with soonest")
         check_text("after", after or None)
         look = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
-        page = await house.read(look)
+        page = await context.read(look)
         return Schedules([shown(row, who) for row in page.items], page.now, page.next)
 
-    @door.at("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def draw_heatmap(
         who: Who,
         wanted: Wanted,
@@ -113,7 +113,7 @@ def _many(house: ServerContext, door: Router, aside: SerialThread) -> None:
         """How many fires are to come, five minutes by five minutes, if nothing changes."""
         return await aside.read(heatmap(of_theirs(wanted, who), _span(span)))
 
-    @door.at("GET", "/schedules/export", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/schedules/export", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def export(
         who: Who,
         wanted: Wanted,
@@ -126,7 +126,7 @@ def _many(house: ServerContext, door: Router, aside: SerialThread) -> None:
         looks like a secret in them is hidden: what they get is to be read.
         """
         check_text("after", after or None)
-        page = await house.read(_exported(of_theirs(wanted, who), limit, after))
+        page = await context.read(_exported(of_theirs(wanted, who), limit, after))
         return Definitions([_definition(row, who) for row in page.items], page.next)
 
 
@@ -144,28 +144,28 @@ def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[Sched
         after = page.next
 
 
-def _rule(house: ServerContext, door: Router) -> None:
-    @door.at("POST", "/schedules/preview", role="viewer", of_tenants=True)
+def _rule(context: ServerContext, router: Router) -> None:
+    @router.operation("POST", "/schedules/preview", role="viewer", of_tenants=True)
     async def preview_rule(body: PreviewBody) -> Preview:
         """When a rule would run, on its own clock and with a note where that is turned. Nothing is written."""
         when = decode(body.when)
         check_text("key", body.key)
         check_date("after", body.after)
-        after: datetime = body.after or moment(await house.read(store.clock()))
+        after: datetime = body.after or moment(await context.read(store.clock()))
         place = shift(body.key, when) if body.key else 0
         found = await asyncio.to_thread(preview, when, after, body.n, place)
         return Preview(describe(when), schedules.decode_object(when), shown_instants(found))
 
 
-def _one(house: ServerContext, door: Router) -> None:
-    @door.at("GET", "/schedules/{key:path}/next", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+def _one(context: ServerContext, router: Router) -> None:
+    @router.operation("GET", "/schedules/{key:path}/next", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def next_runs(key: Key, who: Who, n: Many = 5) -> NextRuns:
         """When it runs next, with a note where its clock is turned."""
-        found = await house.read(_shown(key, who, fires=0, upcoming=n))
+        found = await context.read(_shown(key, who, fires=0, upcoming=n))
         row = found.schedule
         return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, shown_instants(found.upcoming))
 
-    @door.at("GET", "/schedules/{key:path}/fires", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/schedules/{key:path}/fires", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def fires(
         key: Key,
         who: Who,
@@ -176,11 +176,11 @@ def _one(house: ServerContext, door: Router) -> None:
 
         A search looks at the newest thousand.
         """
-        sought = searched(q, FIRE_FIELDS, who)
-        found = await house.read(_shown(key, who, fires=limit, upcoming=0, sought=sought))
+        search_params = searched(q, FIRE_FIELDS, who)
+        found = await context.read(_shown(key, who, fires=limit, upcoming=0, search_params=search_params))
         return Fires(shown_fires(found.fires))
 
-    @door.at("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
+    @router.operation("GET", "/schedules/{key:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def show(key: Key, who: Who, fires: Many = 10, n: Many = 5) -> ScheduleDetailAnswer:
         """One schedule, with its last `fires` and its next `n` runs."""
 
@@ -190,14 +190,14 @@ def _one(house: ServerContext, door: Router) -> None:
             past, upcoming = shown_fires(found.fires), shown_instants(found.upcoming)
             return ScheduleDetailAnswer(shown(found.schedule, who), last, past, upcoming, found.now)
 
-        return await house.read(operation())
+        return await context.read(operation())
 
 
 def _shown(
-    key: str, who: Principal, *, fires: int, upcoming: int, sought: SearchParams | None = None
+    key: str, who: Principal, *, fires: int, upcoming: int, search_params: SearchParams | None = None
 ) -> Operation[schedules.ScheduleDetail]:
     yield from theirs(key, who)
-    return (yield from schedules.show(key, fires=fires, upcoming=upcoming, sought=sought))
+    return (yield from schedules.show(key, fires=fires, upcoming=upcoming, search_params=search_params))
 
 
 def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[LastJob | None]:

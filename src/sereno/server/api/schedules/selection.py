@@ -53,7 +53,7 @@ def asked_for(
 ) -> ScheduleFilter:
     """Which schedules a list shows."""
     found = searched(q, SCHEDULE_FIELDS, who)
-    return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, sought=found)
+    return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, search_params=found)
 
 
 Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
@@ -75,7 +75,7 @@ class ScheduleSelection(BaseModel):
 
     def filter(self, who: Principal) -> ScheduleFilter:
         named = self.model_dump(include=set(ScheduleSelection.model_fields) - {"q"})
-        return of_theirs(ScheduleFilter(**named, sought=searched(self.q, SCHEDULE_FIELDS, who)), who)
+        return of_theirs(ScheduleFilter(**named, search_params=searched(self.q, SCHEDULE_FIELDS, who)), who)
 
 
 def of_theirs(wanted: ScheduleFilter, who: Principal) -> ScheduleFilter:

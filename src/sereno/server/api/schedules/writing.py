@@ -116,34 +116,34 @@ class _RolledBack(Exception):  # noqa: N818 - no error: a dry run ends so
     """Nothing of the transaction is kept."""
 
 
-def rooms(house: ServerContext, door: Router) -> None:
+def routes(context: ServerContext, router: Router) -> None:
     """`PUT /schedules/{key}` and `POST /schedules/import`."""
     also = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
-    @door.at("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
+    @router.operation("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
     async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> WrittenSchedule:
         """Make a schedule, or change the one of this key to be so. Said again unchanged, it is not touched."""
-        make_job = await _job_maker(house, who, unchecked)
+        make_job = await _job_maker(context, who, unchecked)
         wanted = await asyncio.to_thread(_described, {"key": key, **body.model_dump()}, make_job, who)
-        (made,) = await house.change(written([wanted], who))
+        (made,) = await context.change(written([wanted], who))
         at = None if made.next_run_at is None else moment(made.next_run_at)
         return WrittenSchedule(made.id, made.key, made.what, made.state, at, describe(wanted.schedule.when))
 
-    @door.at("POST", "/schedules/import", role="admin", of_tenants=True)
+    @router.operation("POST", "/schedules/import", role="admin", of_tenants=True)
     async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> ImportAnswer:
         """Definitions out of an export. One that is refused does not stop the others, unless `strict`."""
         brought = ImportAnswer(body.dry_run)
-        make_job = await _job_maker(house, who, unchecked)
+        make_job = await _job_maker(context, who, unchecked)
         wanted = await asyncio.to_thread(_accepted, body, brought, make_job, who)
         with suppress(_RolledBack):
-            await house.change(_import(body, brought, wanted, who))
+            await context.change(_import(body, brought, wanted, who))
         return brought
 
 
-async def _job_maker(house: ServerContext, who: Principal, unchecked: bool) -> MakeJob:
+async def _job_maker(context: ServerContext, who: Principal, unchecked: bool) -> MakeJob:
     if not unchecked:
-        return await house.job_maker(who)
-    allowed = await house.open_tasks(who)
+        return await context.job_maker(who)
+    allowed = await context.open_tasks(who)
 
     def made(task: str, raw: bytes, options: JobOptions) -> NewJob:
         check_task(task, allowed)

@@ -46,32 +46,32 @@ class BatchDrawer:
     copies: dict[str, str] | None = None
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/archive`."""
 
     @pages.at("/archive")
-    async def archive(look: PageRequest) -> Response:
-        settings = look.house.settings
+    async def archive(page: PageRequest) -> Response:
+        settings = page.context.settings
         seen, status = await asyncio.gather(
-            look.see("kept", partial(kept, settings.keep_history_days), fresh=FRESH),
-            look.see("archive", partial(operations.status, settings)),
+            page.load("kept", partial(kept, settings.keep_history_days), fresh=FRESH),
+            page.load("archive", partial(operations.status, settings)),
         )
         known = [each.kind for each in status.value.kinds if each.on or each.found] if status.value else []
-        kind = look.query["kind"] if look.query.get("kind") in known else None
-        state = next((each for each in STATES if each == look.query.get("state")), None)
-        before = cursor.number(look.query.get("before"))
+        kind = page.query["kind"] if page.query.get("kind") in known else None
+        state = next((each for each in STATES if each == page.query.get("state")), None)
+        before = cursor.number(page.query.get("before"))
         calendar, found, opened = await asyncio.gather(
-            look.see(("archive days", kind), partial(_calendar, kind or JOBS), fresh=FRESH),
-            look.see(("archive batches", kind, state, before), partial(_batches, kind, state, before)),
-            _opened(look),
+            page.load(("archive days", kind), partial(_calendar, kind or JOBS), fresh=FRESH),
+            page.load(("archive batches", kind, state, before), partial(_batches, kind, state, before)),
+            _opened(page),
         )
-        is_on = bool(look.house.parts["app"].archive.is_on) or (status.value is not None and status.value.on)
-        words = archive_text.ArchiveText(look, is_on=is_on, behind=_behind(status.value))
+        is_on = bool(page.context.parts["app"].archive.is_on) or (status.value is not None and status.value.on)
+        words = archive_text.ArchiveText(page, is_on=is_on, behind=_behind(status.value))
         lines = (found.value or [])[:ROWS]
-        return look.page(
+        return page.render(
             "archive.html",
             seen=seen,
-            shelf=status,
+            pool=status,
             found=found,
             lines=lines,
             next_page=lines[-1].id if len(found.value or []) > ROWS else None,
@@ -90,8 +90,8 @@ def rooms(pages: PageRoutes) -> None:
             settings=settings,
             size=size,
             weeks=WEEKS,
-            copies=copies(look, cli=["archive", "status"], path="archive"),
-            list_copies=_list_copies(look, kind, state),
+            copies=copies(page, cli=["archive", "status"], path="archive"),
+            list_copies=_list_copies(page, kind, state),
         )
 
 
@@ -105,24 +105,24 @@ def _batches(kind: str | None, state: BatchState | None, before: int | None) -> 
     return operations.batches(kind, state, before, ROWS + 1)
 
 
-async def _opened(look: PageRequest) -> BatchDrawer | None:
-    text = look.query.get("batch")
+async def _opened(page: PageRequest) -> BatchDrawer | None:
+    text = page.query.get("batch")
     if not text:
         return None
     number = cursor.number(text)
     if number is None:
         return BatchDrawer(text[:30])
-    seen: Cached[BatchDetail | None] = await look.see(("archive batch", number), partial(operations.batch, number))
+    seen: Cached[BatchDetail | None] = await page.load(("archive batch", number), partial(operations.batch, number))
     if seen.value is None:
         return BatchDrawer(str(number), is_busy=seen.is_missing)
-    made = copies(look, cli=["archive", "verify", "--batch", str(number)], path=f"archive/batches/{number}")
+    made = copies(page, cli=["archive", "verify", "--batch", str(number)], path=f"archive/batches/{number}")
     return BatchDrawer(str(number), seen.value, age=max(0.0, seen.age), copies=made)
 
 
-def _list_copies(look: PageRequest, kind: str | None, state: str | None) -> dict[str, str]:
+def _list_copies(page: PageRequest, kind: str | None, state: str | None) -> dict[str, str]:
     given = {name: value for name, value in (("kind", kind), ("state", state)) if value}
     cli = ["archive", "list", *(part for name, value in given.items() for part in (f"--{name}", value))]
-    return copies(look, cli=cli, path="archive/batches", query=given)
+    return copies(page, cli=cli, path="archive/batches", query=given)
 
 
 def _behind(status: ArchiveStatus | None) -> float:

@@ -24,11 +24,11 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 class ArchiveText:
     """For one viewer. `behind`: seconds by which the archive is late."""
 
-    def __init__(self, look: PageRequest, *, is_on: bool, behind: float) -> None:
+    def __init__(self, page: PageRequest, *, is_on: bool, behind: float) -> None:
         self.is_on = is_on
         self.behind = behind
-        self._look = look
-        self.say = look.say
+        self._look = page
+        self.say = page.say
         # Whoever archives at night is not late in the morning.
         self._patience = timedelta(seconds=ARCHIVE_BEHIND if is_on else 0)
 
@@ -63,7 +63,7 @@ class ArchiveText:
         if totals.waiting_batches:
             count = figure(totals.waiting_batches)
             return self.say("%(count)s batches wait for their files; all others are verified.", count=count)
-        days = figure(self._look.house.settings.keep_history_days)
+        days = figure(self._look.context.settings.keep_history_days)
         if totals.next_drop_at is not None:
             day = clock(totals.next_drop_at, self._look.zone, "%Y-%m-%d")
             return self.say(
@@ -126,5 +126,5 @@ class ArchiveText:
         return self.say("about %(rows)s jobs, %(size)s, kept until %(day)s", rows=rows, size=amount, day=leaves)
 
 
-def _named(look: PageRequest, day: date, form: str) -> str:
-    return look.say(MONTHS[day.month - 1] if form == "%b" else WEEKDAYS[day.weekday()])
+def _named(page: PageRequest, day: date, form: str) -> str:
+    return page.say(MONTHS[day.month - 1] if form == "%b" else WEEKDAYS[day.weekday()])

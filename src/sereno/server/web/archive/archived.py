@@ -9,9 +9,9 @@ from sereno.server.shared.archived import places
 from sereno.server.web.page_request import PageRequest
 
 
-async def archived(look: PageRequest, noun: Noun, number: int) -> Sequence[ArchivedLocation]:
+async def archived(page: PageRequest, noun: Noun, number: int) -> Sequence[ArchivedLocation]:
     """Nothing for somebody of one tenant: a file holds many tenants' rows."""
-    if look.who.tenant is not None:
+    if page.who.tenant is not None:
         return ()
-    seen = await look.see(("whereabouts", noun, number), partial(places, noun, number, look.who))
+    seen = await page.load(("whereabouts", noun, number), partial(places, noun, number, page.who))
     return seen.value or ()

@@ -90,47 +90,47 @@ class JobDrawer:
         return self.detail is not None and self.detail.job.state in DELETABLE
 
 
-async def drawer(look: PageRequest, number: str) -> JobDrawer:
+async def drawer(page: PageRequest, number: str) -> JobDrawer:
     """As far as it is theirs to see: another's is answered as one that is not there."""
     job_id = cursor.number(number)
     if job_id is None:
         return JobDrawer(number[:30])
     try:
-        seen = await look.see(("job", job_id), partial(jobs.show, job_id), keep=False)
+        seen = await page.load(("job", job_id), partial(jobs.show, job_id), keep=False)
     except JobNotFound:
-        return JobDrawer(number, archived=await archived(look, "job", job_id))
+        return JobDrawer(number, archived=await archived(page, "job", job_id))
     if seen.value is None:
         return JobDrawer(number, is_busy=True)
     job = seen.value.job
-    if look.who.tenant is not None and job.tenant != look.who.tenant:
+    if page.who.tenant is not None and job.tenant != page.who.tenant:
         return JobDrawer(number)
-    tenant = look.who.tenant
+    tenant = page.who.tenant
     said, others = await asyncio.gather(
         # Told otherwise to somebody of a tenant: not to be remembered for others.
-        look.see(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
-        _others(look, job),
+        page.load(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
+        _others(page, job),
     )
-    return _drawn(look, seen, said.value or [], others.value or [])
+    return _drawn(page, seen, said.value or [], others.value or [])
 
 
-async def _others(look: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
+async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
     """The newest of its task that have ended; for somebody of a tenant, that tenant's."""
-    wanted = JobFilter(task=job.task, states=FINAL, tenant=look.who.tenant, window=AMONG)
-    return await look.see(
-        ("runs", job.task, look.who.tenant),
+    wanted = JobFilter(task=job.task, states=FINAL, tenant=page.who.tenant, window=AMONG)
+    return await page.load(
+        ("runs", job.task, page.who.tenant),
         partial(job_queries.list_jobs, wanted, RUNS),
         fresh=RUNS_FRESH,
         patience=RUNS_PATIENCE,
     )
 
 
-def _drawn(look: PageRequest, seen: Cached[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
+def _drawn(page: PageRequest, seen: Cached[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
     assert seen.value is not None
     detail = hidden(seen.value)
     job = detail.job
     arguments = _pretty(job.args)
-    runs = _runs(look, job, others)
-    beside = look.link(job=None)
+    runs = _runs(page, job, others)
+    beside = page.link(job=None)
     origin = next((tag.removeprefix(ORIGIN) for tag in job.tags or () if tag.startswith(ORIGIN)), None)
     return JobDrawer(
         str(job.id),
@@ -142,18 +142,18 @@ def _drawn(look: PageRequest, seen: Cached[JobDetail], said: Sequence[str], othe
         is_masked=job.args != seen.value.job.args,
         is_cut=len(arguments) > LONGEST,
         steps=[(step, _pretty(step.result)[:LONGEST]) for step in detail.steps],
-        timeline=job_charts.timeline(job, detail.attempts, look.now, look.say),
-        siblings=job_charts.siblings(runs, look.say("How long the last runs of this task took"))
+        timeline=job_charts.timeline(job, detail.attempts, page.now, page.say),
+        siblings=job_charts.siblings(runs, page.say("How long the last runs of this task took"))
         if len(runs) > 1
         else None,
         runs=len(runs),
         retry_of=origin if origin and origin.isdecimal() else None,
-        copies=copies(look, cli=["job", "show", str(job.id)], path=f"jobs/{job.id}"),
+        copies=copies(page, cli=["job", "show", str(job.id)], path=f"jobs/{job.id}"),
         again=f"{beside}{'&' if '?' in beside else '?'}job={{id}}",
     )
 
 
-def _runs(look: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
+def _runs(page: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
     """From the oldest to the newest; this one is among them, if it has run."""
     found: dict[int, JobLine | JobRow] = {line.id: line for line in others if line.id != job.id}
     found[job.id] = job
@@ -161,10 +161,10 @@ def _runs(look: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sib
     for each in sorted(found.values(), key=lambda one: one.id):
         if each.started_at is None:
             continue
-        seconds = max(0.0, ((each.finished_at or look.now) - each.started_at).total_seconds())
-        at = clock(each.started_at, look.zone, "%Y-%m-%d %H:%M:%S")
-        words = f"{each.id} · {look.say(each.state)} · {length(seconds)} · {at}"
-        runs.append(Sibling(seconds, each.state, words, look.link(job=each.id), each.id == job.id))
+        seconds = max(0.0, ((each.finished_at or page.now) - each.started_at).total_seconds())
+        at = clock(each.started_at, page.zone, "%Y-%m-%d %H:%M:%S")
+        words = f"{each.id} · {page.say(each.state)} · {length(seconds)} · {at}"
+        runs.append(Sibling(seconds, each.state, words, page.link(job=each.id), each.id == job.id))
     return runs
 
 

@@ -47,68 +47,68 @@ FACETS_FRESH = 30.0
 FACETS_PATIENCE = 0.3
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/jobs`."""
 
     @pages.at("/jobs", of_tenants=True)
-    async def jobs(look: PageRequest) -> Response:
-        asked = _asked(look)
-        before = cursor.number(look.query.get("before"))
+    async def jobs(page: PageRequest) -> Response:
+        form = _asked(page)
+        before = cursor.number(page.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
-            _listed(look, asked, before),
-            look.see("running now", partial(job_queries.running_now, MOST_RUNNING)),
-            drawer(look, look.query["job"]) if look.query.get("job") else _nothing(),
-            _house(look),
+            _listed(page, form, before),
+            page.load("running now", partial(job_queries.running_now, MOST_RUNNING)),
+            drawer(page, page.query["job"]) if page.query.get("job") else _nothing(),
+            _context(page),
         )
         lines = found.value.items if found and found.value else []
-        return look.page(
+        return page.render(
             "jobs.html",
-            asked=asked,
-            is_everything=_is_everything(asked),
-            is_among_newest=asked.wanted is not None and asked.wanted.window is not None,
+            form=form,
+            is_everything=_is_everything(form),
+            is_among_newest=form.wanted is not None and form.wanted.window is not None,
             found=found,
             lines=lines,
             next=found.value.next if found and found.value else None,
             progress={each.id: each for each in running.value or []},
-            took=partial(_took, look.now),
+            took=partial(_took, page.now),
             drawer=opened,
-            sentence=_sentence(look, asked, found.value if found else None, parts),
-            house=parts,
-            facets=_facets(asked.terms, lines, parts),
-            chips=[(str(term), left_out(asked.terms, place)) for place, term in enumerate(asked.terms)],
-            bulk=_bulk_body(look, asked),
-            copies=_copies(look, asked),
+            sentence=_sentence(page, form, found.value if found else None, parts),
+            context=parts,
+            facets=_facets(form.terms, lines, parts),
+            chips=[(str(term), left_out(form.terms, place)) for place, term in enumerate(form.terms)],
+            bulk=_bulk_body(page, form),
+            copies=_copies(page, form),
             among=WINDOW,
             about=partial(toggled, (), negated=False),
         )
 
 
-def _asked(look: PageRequest) -> SearchForm[JobFilter]:
+def _asked(page: PageRequest) -> SearchForm[JobFilter]:
     """The search of the address, for what is theirs."""
-    named = JobFilter(tenant=look.query.get("tenant") or None)
-    asked = asked_for(look, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
-    if asked.wanted is None:
-        return asked
-    theirs = their_tenant(look.who, asked.wanted.tenant)
-    wanted = replace(asked.wanted, tenant=theirs, masked=not sees_all(look.who))
+    named = JobFilter(tenant=page.query.get("tenant") or None)
+    form = asked_for(page, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
+    if form.wanted is None:
+        return form
+    theirs = their_tenant(page.who, form.wanted.tenant)
+    wanted = replace(form.wanted, tenant=theirs, masked=not sees_all(page.who))
     is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
     if wanted.tenant is not None and not is_found_by_index:
         # A tenant with few jobs among many: the list looks no further than any search does.
         wanted = replace(wanted, window=wanted.window or WINDOW)
-    return replace(asked, wanted=wanted)
+    return replace(form, wanted=wanted)
 
 
-def _is_everything(asked: SearchForm[JobFilter]) -> bool:
-    return asked.wanted is not None and not asked.terms and asked.wanted.tenant is None
+def _is_everything(form: SearchForm[JobFilter]) -> bool:
+    return form.wanted is not None and not form.terms and form.wanted.tenant is None
 
 
-async def _listed(look: PageRequest, asked: SearchForm[JobFilter], before: int | None) -> Any:
+async def _listed(page: PageRequest, form: SearchForm[JobFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
-    if asked.wanted is None:
+    if form.wanted is None:
         return None
-    wanted = asked.wanted
-    key = ("jobs", asked.text, wanted.tenant, before)
-    return await look.see(key, partial(list_jobs, wanted, limit=ROWS, before=before))
+    wanted = form.wanted
+    key = ("jobs", form.text, wanted.tenant, before)
+    return await page.load(key, partial(list_jobs, wanted, limit=ROWS, before=before))
 
 
 async def _nothing() -> None:
@@ -125,44 +125,44 @@ class JobListParts:
     tenants: Sequence[TenantFigures] = ()
 
 
-async def _house(look: PageRequest) -> JobListParts:
-    if look.who.tenant is not None:
+async def _context(page: PageRequest) -> JobListParts:
+    if page.who.tenant is not None:
         return JobListParts()
 
     async def seldom(key: str, operation: Callable[[], Operation[T]]) -> T | None:
-        return (await look.see(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
+        return (await page.load(key, operation, fresh=FACETS_FRESH, patience=FACETS_PATIENCE)).value
 
     seen, queues, tasks, tenants = await asyncio.gather(
-        look.see("snapshot", snapshot),
-        look.see("queues", list_queues),
+        page.load("snapshot", snapshot),
+        page.load("queues", list_queues),
         seldom("by task", job_queries.by_task),
         seldom("tenants of a day", partial(minute_stats.tenants, DAY, most=MOST_VALUES)),
     )
     return JobListParts(seen.value, queues.value or [], tasks or [], tenants or [])
 
 
-def _sentence(look: PageRequest, asked: SearchForm[JobFilter], page: JobPage | None, parts: JobListParts) -> str:
+def _sentence(page: PageRequest, form: SearchForm[JobFilter], listed: JobPage | None, parts: JobListParts) -> str:
     """What is here, before any figure."""
-    if asked.problem is not None:
-        return look.say("This search is not understood.")
-    if page is None:
-        return look.say("The database does not answer in time.")
-    if _is_everything(asked) and parts.snapshot is not None:
+    if form.problem is not None:
+        return page.say("This search is not understood.")
+    if listed is None:
+        return page.say("The database does not answer in time.")
+    if _is_everything(form) and parts.snapshot is not None:
         dead = parts.snapshot.dead
         if dead.value == 0:
-            return look.say("No job is dead.")
+            return page.say("No job is dead.")
         if dead.value == 1:
-            return look.say("One job is dead and waits for you.")
-        return look.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
-    if cursor.number(look.query.get("before")) is not None:
-        return look.say("Older jobs.")
-    if not asked.terms and page.items:
-        return look.say("The newest jobs.")
-    if page.next is not None:
-        return look.say("More than %(count)s jobs match: here are the newest.", count=len(page.items))
-    if len(page.items) == 1:
-        return look.say("One job matches.")
-    return look.say("%(count)s jobs match.", count=len(page.items)) if page.items else look.say("No job matches.")
+            return page.say("One job is dead and waits for you.")
+        return page.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
+    if cursor.number(page.query.get("before")) is not None:
+        return page.say("Older jobs.")
+    if not form.terms and listed.items:
+        return page.say("The newest jobs.")
+    if listed.next is not None:
+        return page.say("More than %(count)s jobs match: here are the newest.", count=len(listed.items))
+    if len(listed.items) == 1:
+        return page.say("One job matches.")
+    return page.say("%(count)s jobs match.", count=len(listed.items)) if listed.items else page.say("No job matches.")
 
 
 def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts) -> list[tuple[str, list[Facet]]]:
@@ -228,13 +228,13 @@ def _took(now: datetime, line: JobLine) -> float | None:
     return max(0.0, ((line.finished_at or now) - line.started_at).total_seconds())
 
 
-def _bulk_body(look: PageRequest, asked: SearchForm[JobFilter]) -> dict[str, Any]:
+def _bulk_body(page: PageRequest, form: SearchForm[JobFilter]) -> dict[str, Any]:
     """What all that match are, in the words of the API."""
-    tenant = look.query.get("tenant")
-    return {"q": asked.text, **({"tenant": tenant} if tenant else {})}
+    tenant = page.query.get("tenant")
+    return {"q": form.text, **({"tenant": tenant} if tenant else {})}
 
 
-def _copies(look: PageRequest, asked: SearchForm[JobFilter]) -> dict[str, str]:
-    tenant = look.query.get("tenant") or None
-    words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", asked.text] if asked.text else [])]
-    return copies(look, cli=words, path="jobs", query={"q": asked.text, "tenant": tenant})
+def _copies(page: PageRequest, form: SearchForm[JobFilter]) -> dict[str, str]:
+    tenant = page.query.get("tenant") or None
+    words = ["job", "list", *(["--tenant", tenant] if tenant else []), *(["--", form.text] if form.text else [])]
+    return copies(page, cli=words, path="jobs", query={"q": form.text, "tenant": tenant})

@@ -58,31 +58,31 @@ class Lane:
     picture: Markup
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/queues`."""
 
     @pages.at("/queues")
-    async def queues(look: PageRequest) -> Response:
-        pattern = look.query.get("limit", "")[:200].replace("\x00", "") or None
+    async def queues(page: PageRequest) -> Response:
+        pattern = page.query.get("limit", "")[:200].replace("\x00", "") or None
         seen, workers, work, limited = await asyncio.gather(
-            look.see("flow", flow),
-            look.see("workers", list_workers),
-            look.see("work", partial(activity.work, LANE_SECONDS, MOST_BARS)),
-            look.see(("limits", pattern), partial(limits.list_limits, pattern, most=MOST_LIMITS + 1), fresh=2.0),
+            page.load("flow", flow),
+            page.load("workers", list_workers),
+            page.load("work", partial(activity.work, LANE_SECONDS, MOST_BARS)),
+            page.load(("limits", pattern), partial(limits.list_limits, pattern, most=MOST_LIMITS + 1), fresh=2.0),
         )
         sessions = workers.value or []
-        shown, others = _chosen(look, seen.value)
+        shown, others = _chosen(page, seen.value)
         alive = [each for each in sessions if each.state in ("alive", "expired")]
         ended = [each for each in sessions if each.state not in ("alive", "expired")]
-        now = seen.value.at if seen.value else look.now
-        return look.page(
+        now = seen.value.at if seen.value else page.now
+        return page.render(
             "queues.html",
             seen=seen,
             workers=workers,
-            sentence=_sentence(look, seen.value, alive),
+            sentence=_sentence(page, seen.value, alive),
             cards=shown,
             others=others,
-            alive=[_lane(look, each, work.value or [], now) for each in alive[:MOST_LANES]],
+            alive=[_lane(page, each, work.value or [], now) for each in alive[:MOST_LANES]],
             more_alive=max(0, len(alive) - MOST_LANES),
             drawn=MOST_BARS if len(work.value or []) == MOST_BARS else None,
             ended=ended[:MOST_ENDED],
@@ -92,9 +92,9 @@ def rooms(pages: PageRoutes) -> None:
             more_limits=len(limited.value or []) > MOST_LIMITS,
             pattern=pattern,
             shown=shown_count,
-            copies=copies(look, cli=["queue", "list"], path="queues"),
+            copies=copies(page, cli=["queue", "list"], path="queues"),
             limit_copies=copies(
-                look,
+                page,
                 cli=["limit", "list", *([pattern] if pattern else [])],
                 path="limits",
                 query={"pattern": pattern},
@@ -112,27 +112,27 @@ def path_of(name: str) -> str:
     return quote(name, safe="")
 
 
-def _sentence(look: PageRequest, found: Flow | None, alive: Sequence[SessionRow]) -> str:
+def _sentence(page: PageRequest, found: Flow | None, alive: Sequence[SessionRow]) -> str:
     if found is None:
-        return look.say("The database does not answer in time.")
+        return page.say("The database does not answer in time.")
     unserved = sum(each.is_unserved for each in found.queues)
     if unserved:
         if unserved == 1:
-            return look.say("One queue has work and no worker.")
-        return look.say("%(count)s queues have work and no worker.", count=unserved)
+            return page.say("One queue has work and no worker.")
+        return page.say("%(count)s queues have work and no worker.", count=unserved)
     if not alive:
-        return look.say("No worker is alive.")
+        return page.say("No worker is alive.")
     late = sum(_is_late(each) for each in found.queues)
     if late:
         if late == 1:
-            return look.say("One queue falls behind.")
-        return look.say("%(count)s queues fall behind.", count=late)
+            return page.say("One queue falls behind.")
+        return page.say("%(count)s queues fall behind.", count=late)
     paused = sum(each.line.is_paused for each in found.queues)
     if paused:
         if paused == 1:
-            return look.say("One queue is paused. The others keep up.")
-        return look.say("%(count)s queues are paused. The others keep up.", count=paused)
-    return look.say("Every queue keeps up.")
+            return page.say("One queue is paused. The others keep up.")
+        return page.say("%(count)s queues are paused. The others keep up.", count=paused)
+    return page.say("Every queue keeps up.")
 
 
 def _is_late(each: QueueFlow) -> bool:
@@ -150,39 +150,39 @@ def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
     }
 
 
-def _chosen(look: PageRequest, found: Flow | None) -> tuple[list[Card], list[Card]]:
+def _chosen(page: PageRequest, found: Flow | None) -> tuple[list[Card], list[Card]]:
     """Those with the most work have a picture; all by name."""
     if found is None:
         return [], []
     busiest = sorted(found.queues, key=lambda each: (-each.line.ready.value, -each.line.running.value, each.line.queue))
     large = {each.line.queue for each in busiest[:MOST_CARDS]}
-    cards = [_card(look, each, found.at) for each in found.queues]
+    cards = [_card(page, each, found.at) for each in found.queues]
     return [each for each in cards if each.flow.line.queue in large], [
         each for each in cards if each.flow.line.queue not in large
     ]
 
 
-def _card(look: PageRequest, each: QueueFlow, now: datetime) -> Card:
+def _card(page: PageRequest, each: QueueFlow, now: datetime) -> Card:
     name = each.line.queue
     search = toggled((), "queue", name, negated=False)
     shade = "paused" if each.line.is_paused else "bad" if each.is_unserved else "ok" if _keeps_up(each) else "ready"
-    return Card(each, _picture(look, each, now), _empties(look, each), shade, path_of(name), search)
+    return Card(each, _picture(page, each, now), _empties(page, each), shade, path_of(name), search)
 
 
-def _empties(look: PageRequest, each: QueueFlow) -> str:
+def _empties(page: PageRequest, each: QueueFlow) -> str:
     """When it will be empty, in words."""
     if each.line.is_paused:
-        return look.say("paused")
+        return page.say("paused")
     if not each.line.ready.value:
-        return look.say("empty")
+        return page.say("empty")
     if each.is_unserved:
-        return look.say("nobody serves it")
+        return page.say("nobody serves it")
     if _keeps_up(each):
-        return look.say("keeps up")
+        return page.say("keeps up")
     seconds = each.seconds_to_empty
     if seconds is not None:
-        return look.say("empty in %(time)s", time=length(max(1.0, seconds)))
-    return look.say("gets longer") if each.arrival > each.drain else look.say("stands still")
+        return page.say("empty in %(time)s", time=length(max(1.0, seconds)))
+    return page.say("gets longer") if each.arrival > each.drain else page.say("stands still")
 
 
 def _keeps_up(each: QueueFlow) -> bool:
@@ -190,7 +190,7 @@ def _keeps_up(each: QueueFlow) -> bool:
     return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
 
 
-def _picture(look: PageRequest, each: QueueFlow, now: datetime) -> Markup:
+def _picture(page: PageRequest, each: QueueFlow, now: datetime) -> Markup:
     by_minute = {row.at: row for row in each.minutes}
     this = now.replace(second=0, microsecond=0)
     minutes = []
@@ -198,22 +198,22 @@ def _picture(look: PageRequest, each: QueueFlow, now: datetime) -> Markup:
         at = this - timedelta(minutes=ago)
         row = by_minute.get(at)
         good, bad = (row.succeeded + row.cancelled, row.retried + row.dead) if row else (0, 0)
-        words = look.say("%(at)s: %(good)s ended well, %(bad)s failed", at=clock(at, look.zone), good=good, bad=bad)
+        words = page.say("%(at)s: %(good)s ended well, %(bad)s failed", at=clock(at, page.zone), good=good, bad=bad)
         minutes.append(Minute(good, bad, words))
-    label = look.say("Attempts of %(queue)s that ended, by the minute, for an hour", queue=each.line.queue)
+    label = page.say("Attempts of %(queue)s that ended, by the minute, for an hour", queue=each.line.queue)
     return lanes_picture.spark(minutes, label)
 
 
-def _lane(look: PageRequest, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
-    bars = [_bar(look, row, now) for row in work if row.session == session.id]
-    label = look.say("What worker %(id)s did in the last five minutes", id=session.id)
+def _lane(page: PageRequest, session: SessionRow, work: Sequence[WorkRow], now: datetime) -> Lane:
+    bars = [_bar(page, row, now) for row in work if row.session == session.id]
+    label = page.say("What worker %(id)s did in the last five minutes", id=session.id)
     return Lane(session, lanes_picture.lane(bars, now, LANE_SECONDS, label))
 
 
-def _bar(look: PageRequest, row: WorkRow, now: datetime) -> Bar:
+def _bar(page: PageRequest, row: WorkRow, now: datetime) -> Bar:
     took = max(0.0, ((row.finished_at or now) - row.started_at).total_seconds())
-    words = f"{row.job} {row.task}: {look.say(row.outcome)}, {length(took)}"
-    return Bar(row.started_at, row.finished_at, row.outcome, words, look.link("jobs", job=row.job))
+    words = f"{row.job} {row.task}: {page.say(row.outcome)}, {length(took)}"
+    return Bar(row.started_at, row.finished_at, row.outcome, words, page.link("jobs", job=row.job))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,20 +22,22 @@ ROWS = 50
 MOST_OPEN = 100
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/alerts`."""
 
     @pages.at("/alerts")
-    async def alerts(look: PageRequest) -> Response:
-        before = number(look.query.get("before"))
-        rule = look.query.get("rule", "")[:100].replace("\x00", "") or None
+    async def alerts(page: PageRequest) -> Response:
+        before = number(page.query.get("before"))
+        rule = page.query.get("rule", "")[:100].replace("\x00", "") or None
         open_ones, past, rules = await asyncio.gather(
-            look.see(("alerts", True, rule), partial(list_alerts, MOST_OPEN + 1, rule=rule, is_open=True)),
-            look.see(("alerts", False, rule, before), partial(list_alerts, ROWS + 1, before, rule=rule, is_open=False)),
-            look.see("alert rules", list_rules),
+            page.load(("alerts", True, rule), partial(list_alerts, MOST_OPEN + 1, rule=rule, is_open=True)),
+            page.load(
+                ("alerts", False, rule, before), partial(list_alerts, ROWS + 1, before, rule=rule, is_open=False)
+            ),
+            page.load("alert rules", list_rules),
         )
         lines = (past.value or [])[:ROWS]
-        return look.page(
+        return page.render(
             "alerts.html",
             open_ones=open_ones,
             opened=(open_ones.value or [])[:MOST_OPEN],
@@ -43,51 +45,51 @@ def rooms(pages: PageRoutes) -> None:
             lines=lines,
             next=lines[-1].id if len(past.value or []) > ROWS else None,
             rules=rules,
-            wants=partial(_wants, look),
+            wants=partial(_wants, page),
             fields=_fields,
             took=_took,
             kinds=NAMED_KINDS,
             levels=LEVELS,
             log_levels=LOG_LEVELS,
-            channels=_channels(look),
-            sentence=_sentence(look, open_ones.value),
+            channels=_channels(page),
+            sentence=_sentence(page, open_ones.value),
             rule=rule,
-            copies=copies(look, cli=["alert", "list"], path="alerts", query={"rule": rule}),
+            copies=copies(page, cli=["alert", "list"], path="alerts", query={"rule": rule}),
         )
 
 
-def _channels(look: PageRequest) -> list[str]:
+def _channels(page: PageRequest) -> list[str]:
     """Those that reach somebody outside: of the application, and those that need nothing but an address."""
-    return sorted({*look.house.parts["channels"].known, *BUILT_IN} - {IN_APP})
+    return sorted({*page.context.parts["channels"].known, *BUILT_IN} - {IN_APP})
 
 
-def _sentence(look: PageRequest, found: list[AlertRow] | None) -> str:
+def _sentence(page: PageRequest, found: list[AlertRow] | None) -> str:
     if found is None:
-        return look.say("The database does not answer in time.")
+        return page.say("The database does not answer in time.")
     if not found:
-        return look.say("No alert is open.")
+        return page.say("No alert is open.")
     if len(found) == 1:
-        return look.say("One alert is open.")
+        return page.say("One alert is open.")
     more = "+" if len(found) > MOST_OPEN else ""
-    return look.say("%(count)s alerts are open.", count=f"{min(len(found), MOST_OPEN)}{more}")
+    return page.say("%(count)s alerts are open.", count=f"{min(len(found), MOST_OPEN)}{more}")
 
 
 def _took(row: AlertRow) -> float | None:
     return None if row.resolved_at is None else max(0.0, (row.resolved_at - row.opened_at).total_seconds())
 
 
-def _wants(look: PageRequest, rule: RuleLine) -> str:
+def _wants(page: PageRequest, rule: RuleLine) -> str:
     """Of what a rule tells, in words."""
     if rule.log is not None:
-        said = look.say(
+        said = page.say(
             "%(count)s lines of the log within %(time)s: %(level)s",
             count=rule.log.count,
             time=length(rule.log.within),
-            level=look.say(rule.log.level),
+            level=page.say(rule.log.level),
         )
         said += f", {rule.log.event}" if rule.log.event else ""
     elif rule.kinds is None:
-        said = look.say("everything")
+        said = page.say("everything")
     else:
         said = ", ".join(rule.kinds)
     of = [f"{name} {value}" for name in ("tenant", "queue", "task") if (value := getattr(rule, name))]

@@ -26,7 +26,7 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tracebacks
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, listed, sought_for
+from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import clock, figure
 
 RANGES = ("1h", "24h", "7d", "30d")
@@ -37,104 +37,104 @@ FINGERPRINT_LENGTH = 12
 RATE = 50
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/errors`, `/error?fingerprint=…`. Messages are of any tenant: somebody of one sees what is theirs elsewhere."""
 
     @pages.at("/errors", of_tenants=True)
-    async def errors(look: PageRequest) -> Response:
-        if look.who.tenant is not None:
-            return _to_their_own(look)
-        asked, search = _asked(look), sought_for(look, ERROR_FIELDS)
+    async def errors(page: PageRequest) -> Response:
+        if page.who.tenant is not None:
+            return _to_their_own(page)
+        form, search = _asked(page), search_params_for(page, ERROR_FIELDS)
         found, quiet = await asyncio.gather(
-            _groups(look, asked, search, muted=False), _groups(look, asked, search, muted=True)
+            _groups(page, form, search, muted=False), _groups(page, form, search, muted=True)
         )
         lines = (found.value or [])[:ROWS]
-        muted = [line for line in quiet.value or [] if line.muted_until is not None and line.muted_until > look.now]
-        hit = await _breadth(look, [*lines, *muted], asked["since"])
-        return look.page(
+        muted = [line for line in quiet.value or [] if line.muted_until is not None and line.muted_until > page.now]
+        hit = await _breadth(page, [*lines, *muted], form["since"])
+        return page.render(
             "errors.html",
-            asked=asked,
+            form=form,
             search=search,
             ranges=RANGES,
             found=found,
             lines=lines,
-            next=asked["skip"] + ROWS if len(found.value or []) > ROWS else None,
+            next=form["skip"] + ROWS if len(found.value or []) > ROWS else None,
             # Whoever searches by it sees them in the list itself.
             muted=[] if any(term.name == "muted" for term in search.terms) else muted[:ROWS],
             hit=hit,
-            sentence=_sentence(look, search, lines, found),
-            sparkline=partial(_sparkline, look),
-            copies=_copies(look, asked, search.text),
+            sentence=_sentence(page, search, lines, found),
+            sparkline=partial(_sparkline, page),
+            copies=_copies(page, form, search.text),
         )
 
     @pages.at("/error")
-    async def error(look: PageRequest) -> Response:
-        fingerprint = look.query.get("fingerprint", "")
+    async def error(page: PageRequest) -> Response:
+        fingerprint = page.query.get("fingerprint", "")
         if len(fingerprint) != FINGERPRINT_LENGTH or not set(fingerprint) <= set("0123456789abcdef"):
             raise not_found(f"error {fingerprint!r:.30}")
-        since = _range(look)
-        found = await look.see(
+        since = _range(page)
+        found = await page.load(
             ("error", fingerprint, since), partial(error_operations.show, fingerprint, since=since), fresh=2.0
         )
         if found.value is None and not found.is_missing:
             raise not_found(f"error {fingerprint}")
-        return look.page("error.html", **_one(look, fingerprint, since, found))
+        return page.render("error.html", **_one(page, fingerprint, since, found))
 
 
-def _to_their_own(look: PageRequest) -> Response:
-    return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}#errors", HTTPStatus.SEE_OTHER)
+def _to_their_own(page: PageRequest) -> Response:
+    return RedirectResponse(f"{page.base}tenant?{urlencode({'name': page.who.tenant})}#errors", HTTPStatus.SEE_OTHER)
 
 
-def _asked(look: PageRequest) -> dict[str, Any]:
-    skip = look.query.get("before", "")
+def _asked(page: PageRequest) -> dict[str, Any]:
+    skip = page.query.get("before", "")
     return {
-        "since": _range(look),
-        "task": look.query.get("task") or None,
-        "tenant": look.query.get("tenant") or None,
-        "sort": SORTS.get(look.query.get("sort", ""), "last"),
+        "since": _range(page),
+        "task": page.query.get("task") or None,
+        "tenant": page.query.get("tenant") or None,
+        "sort": SORTS.get(page.query.get("sort", ""), "last"),
         "skip": min(cursor.number(skip) or 0, store.MOST_GROUPS),
     }
 
 
-def _range(look: PageRequest) -> str:
-    wanted = look.query.get("range", "24h")
+def _range(page: PageRequest) -> str:
+    wanted = page.query.get("range", "24h")
     return wanted if wanted in RANGES else "24h"
 
 
 async def _groups(
-    look: PageRequest, asked: dict[str, Any], search: SearchForm[SearchParams | None], *, muted: bool
+    page: PageRequest, form: dict[str, Any], search: SearchForm[SearchParams | None], *, muted: bool
 ) -> Cached[list[ErrorGroup]]:
-    wanted = {**asked, "muted": muted, "skip": 0 if muted else asked["skip"]}
-    look_up = partial(error_operations.list_groups, **wanted, sought=search.wanted, limit=ROWS + 1)
-    return await listed(look, search, ("errors", *wanted.values()), look_up, fresh=2.0)
+    wanted = {**form, "muted": muted, "skip": 0 if muted else form["skip"]}
+    look_up = partial(error_operations.list_groups, **wanted, search_params=search.wanted, limit=ROWS + 1)
+    return await listed(page, search, ("errors", *wanted.values()), look_up, fresh=2.0)
 
 
-async def _breadth(look: PageRequest, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
+async def _breadth(page: PageRequest, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
     """How many tenants each of them hit."""
     wanted = tuple(sorted({line.fingerprint for line in lines}))
     if not wanted:
         return {}
     key, length = ("breadth", since, wanted), error_operations.span(since)
-    return (await look.see(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
+    return (await page.load(key, partial(store.breadth, wanted, length), fresh=10.0)).value or {}
 
 
 def _sentence(
-    look: PageRequest,
+    page: PageRequest,
     search: SearchForm[SearchParams | None],
     lines: Sequence[ErrorGroup],
     found: Cached[list[ErrorGroup]],
 ) -> str:
     if search.problem:
-        return look.say("This search is not understood.")
+        return page.say("This search is not understood.")
     if found.value is None:
-        return look.say("The database does not answer in time.")
+        return page.say("The database does not answer in time.")
     if not lines:
-        return look.say("No kind of failure matches.") if search.terms else look.say("Nothing breaks.")
+        return page.say("No kind of failure matches.") if search.terms else page.say("Nothing breaks.")
     worst = max(lines, key=lambda line: line.count)
     if len(lines) == 1:
-        return look.say("One kind of failure: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
+        return page.say("One kind of failure: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
     count = figure(len(lines)) + ("+" if len(found.value) > ROWS else "")
-    return look.say(
+    return page.say(
         "%(count)s kinds of failure, most often %(error)s in %(task)s.",
         count=count,
         error=worst.error_type,
@@ -142,20 +142,20 @@ def _sentence(
     )
 
 
-def _sparkline(look: PageRequest, line: ErrorGroup) -> Markup:
-    return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
+def _sparkline(page: PageRequest, line: ErrorGroup) -> Markup:
+    return spark(line.hours, page.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
 
 
-def _copies(look: PageRequest, asked: dict[str, Any], text: str) -> dict[str, str]:
-    words = ["error", "list", "--since", asked["since"]]
+def _copies(page: PageRequest, form: dict[str, Any], text: str) -> dict[str, str]:
+    words = ["error", "list", "--since", form["since"]]
     for name in ("task", "tenant"):
-        words += [f"--{name}", asked[name]] if asked[name] else []
+        words += [f"--{name}", form[name]] if form[name] else []
     words += ["--", text] if text else []
-    query = {"q": text, **{name: asked[name] for name in ("since", "task", "tenant", "sort")}}
-    return copies(look, cli=words, path="errors", query=query)
+    query = {"q": text, **{name: form[name] for name in ("since", "task", "tenant", "sort")}}
+    return copies(page, cli=words, path="errors", query=query)
 
 
-def _one(look: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDetail | None]) -> dict[str, Any]:
+def _one(page: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDetail | None]) -> dict[str, Any]:
     detail = found.value
     search = detail.search if detail is not None else ""
     body = {"q": search, "all": True, "in_background": True}
@@ -164,16 +164,16 @@ def _one(look: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDet
         "ranges": RANGES,
         "range": since,
         "found": found,
-        "is_muted": detail is not None and (detail.group.muted_until or look.now) > look.now,
+        "is_muted": detail is not None and (detail.group.muted_until or page.now) > page.now,
         "traceback": tracebacks.read(detail.sample.traceback) if detail is not None and detail.sample else None,
-        "hours": _hours(look, detail, since) if detail is not None else "",
+        "hours": _hours(page, detail, since) if detail is not None else "",
         "tries": _tries(detail.tries) if detail is not None else [],
-        "tries_picture": _tries_picture(look, detail.tries) if detail is not None else "",
+        "tries_picture": _tries_picture(page, detail.tries) if detail is not None else "",
         "retry": body,
         "rate": RATE,
-        "copies": copies(look, cli=["error", "show", fingerprint], path=f"errors/{fingerprint}"),
+        "copies": copies(page, cli=["error", "show", fingerprint], path=f"errors/{fingerprint}"),
         "retry_copies": copies(
-            look,
+            page,
             cli=["job", "retry", search, "--rate", f"{RATE}/s", "--background"],
             method="POST",
             path="jobs/retry",
@@ -182,11 +182,11 @@ def _one(look: PageRequest, fingerprint: str, since: str, found: Cached[ErrorDet
     }
 
 
-def _hours(look: PageRequest, detail: ErrorDetail, since: str) -> Markup:
-    form = "%H:%M" if since in ("1h", "24h") else "%a %d %H:%M"
-    steps = [clock(each.at, look.zone, form) for each in detail.hours]
-    counts = [Series(look.say("failures"), "dead", [each.count for each in detail.hours])]
-    return svg.bars(steps, counts, look.say("Failures by the hour"))
+def _hours(page: PageRequest, detail: ErrorDetail, since: str) -> Markup:
+    time_format = "%H:%M" if since in ("1h", "24h") else "%a %d %H:%M"
+    steps = [clock(each.at, page.zone, time_format) for each in detail.hours]
+    counts = [Series(page.say("failures"), "dead", [each.count for each in detail.hours])]
+    return svg.bars(steps, counts, page.say("Failures by the hour"))
 
 
 def _tries(counts: Sequence[int]) -> list[tuple[str, int, float]]:
@@ -199,9 +199,9 @@ def _tries(counts: Sequence[int]) -> list[tuple[str, int, float]]:
     ]
 
 
-def _tries_picture(look: PageRequest, counts: Sequence[int]) -> Markup | str:
+def _tries_picture(page: PageRequest, counts: Sequence[int]) -> Markup | str:
     tries = _tries(counts)
     if not tries:
         return ""
-    shares = [Series(f"% {look.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
-    return svg.bars([name for name, _, _ in tries], shares, look.say("How many tries a success took"))
+    shares = [Series(f"% {page.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
+    return svg.bars([name for name, _, _ in tries], shares, page.say("How many tries a success took"))

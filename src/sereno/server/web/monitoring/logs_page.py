@@ -25,54 +25,54 @@ from sereno.telemetry.log_search import LOG_FIELDS, lines_wanted, list_lines, sh
 ROWS = 50
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/logs`."""
 
     @pages.at("/logs", of_tenants=True)
-    async def logs(look: PageRequest) -> Response:
-        asked = _asked(look)
-        before = number(look.query.get("before"))
-        found, opened = await asyncio.gather(_listed(look, asked, before), _opened(look))
+    async def logs(page: PageRequest) -> Response:
+        form = _asked(page)
+        before = number(page.query.get("before"))
+        found, opened = await asyncio.gather(_listed(page, form, before), _opened(page))
         lines = found.value.items if found and found.value else []
-        return look.page(
+        return page.render(
             "logs.html",
-            asked=asked,
+            form=form,
             found=found,
             lines=lines,
             next=found.value.next if found and found.value else None,
             opened=opened,
-            levels=facets(asked.terms, "level", [(level, None) for level in reversed(LEVELS)]),
-            sentence=_sentence(look, asked, found),
+            levels=facets(form.terms, "level", [(level, None) for level in reversed(LEVELS)]),
+            sentence=_sentence(page, form, found),
             about=partial(toggled, (), negated=False),
-            more=partial(toggled, asked.terms, negated=False),
-            kept=look.house.settings.keep_logs,
-            retention=look.house.settings.log_retention,
+            more=partial(toggled, form.terms, negated=False),
+            kept=page.context.settings.keep_logs,
+            retention=page.context.settings.log_retention,
             window=WINDOW,
             copies=copies(
-                look,
-                cli=["log", "list", *(["--", asked.text] if asked.text else [])],
+                page,
+                cli=["log", "list", *(["--", form.text] if form.text else [])],
                 path="logs",
-                query={"q": asked.text},
+                query={"q": form.text},
             ),
         )
 
 
-def _asked(look: PageRequest) -> SearchForm[LogFilter]:
+def _asked(page: PageRequest) -> SearchForm[LogFilter]:
     """The search of the address, for what is theirs."""
-    asked = asked_for(look, LOG_FIELDS, lines_wanted)
-    if asked.wanted is None:
-        return asked
-    tenant = asked.wanted.tenant or look.query.get("tenant") or None
-    return replace(asked, wanted=replace(asked.wanted, tenant=their_tenant(look.who, tenant)))
+    form = asked_for(page, LOG_FIELDS, lines_wanted)
+    if form.wanted is None:
+        return form
+    tenant = form.wanted.tenant or page.query.get("tenant") or None
+    return replace(form, wanted=replace(form.wanted, tenant=their_tenant(page.who, tenant)))
 
 
-async def _listed(look: PageRequest, asked: SearchForm[LogFilter], before: int | None) -> Any:
+async def _listed(page: PageRequest, form: SearchForm[LogFilter], before: int | None) -> Any:
     """None where the search makes no sense."""
-    wanted = asked.wanted
+    wanted = form.wanted
     if wanted is None:
         return None
-    key = ("logs", asked.text, wanted.tenant, before)
-    return await look.see(key, partial(list_lines, wanted, limit=ROWS, before=before))
+    key = ("logs", form.text, wanted.tenant, before)
+    return await page.load(key, partial(list_lines, wanted, limit=ROWS, before=before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +86,23 @@ class OpenedLine:
     copies: dict[str, str]
 
 
-async def _opened(look: PageRequest) -> OpenedLine | None:
-    asked = look.query.get("line")
-    if not asked:
+async def _opened(page: PageRequest) -> OpenedLine | None:
+    form = page.query.get("line")
+    if not form:
         return None
-    wanted = number(asked)
+    wanted = number(form)
     if wanted is None:
-        return OpenedLine(asked[:30], None, "", None, {})
-    seen = await look.see(("line", wanted), partial(_one, wanted), fresh=30.0, keep=False)
+        return OpenedLine(form[:30], None, "", None, {})
+    seen = await page.load(("line", wanted), partial(_one, wanted), fresh=30.0, keep=False)
     line = seen.value
-    if line is None or look.who.tenant not in (None, line.tenant):
+    if line is None or page.who.tenant not in (None, line.tenant):
         return OpenedLine(str(wanted), None, "", None, {})
     return OpenedLine(
         str(wanted),
         line,
         json.dumps(line.context, indent=2, ensure_ascii=False) if line.context else "",
         tracebacks.read(line.traceback),
-        copies(look, cli=["log", "show", str(wanted)], path=f"logs/{wanted}"),
+        copies(page, cli=["log", "show", str(wanted)], path=f"logs/{wanted}"),
     )
 
 
@@ -113,21 +113,25 @@ def _one(line: int) -> Operation[LogDetail | None]:
         return None
 
 
-def _sentence(look: PageRequest, asked: SearchForm[LogFilter], found: Any) -> str:
-    if asked.problem is not None:
-        return look.say("This search is not understood.")
+def _sentence(page: PageRequest, form: SearchForm[LogFilter], found: Any) -> str:
+    if form.problem is not None:
+        return page.say("This search is not understood.")
     if found is None or found.value is None:
-        return look.say("The database does not answer in time.")
-    page = found.value
-    if asked.terms:
-        if page.next is not None:
-            return look.say("More than %(count)s lines match: here are the newest.", count=len(page.items))
-        if len(page.items) == 1:
-            return look.say("One line matches.")
-        return look.say("%(count)s lines match.", count=len(page.items)) if page.items else look.say("No line matches.")
-    if not page.items:
-        return look.say("Nobody has said anything that is kept.")
-    bad = sum(line.level in ("error", "critical") for line in page.items)
+        return page.say("The database does not answer in time.")
+    listed = found.value
+    if form.terms:
+        if listed.next is not None:
+            return page.say("More than %(count)s lines match: here are the newest.", count=len(listed.items))
+        if len(listed.items) == 1:
+            return page.say("One line matches.")
+        return (
+            page.say("%(count)s lines match.", count=len(listed.items))
+            if listed.items
+            else page.say("No line matches.")
+        )
+    if not listed.items:
+        return page.say("Nobody has said anything that is kept.")
+    bad = sum(line.level in ("error", "critical") for line in listed.items)
     if not bad:
-        return look.say("No error among the newest %(count)s lines.", count=len(page.items))
-    return look.say("%(bad)s errors among the newest %(count)s lines.", bad=bad, count=len(page.items))
+        return page.say("No error among the newest %(count)s lines.", count=len(listed.items))
+    return page.say("%(bad)s errors among the newest %(count)s lines.", bad=bad, count=len(listed.items))

@@ -45,44 +45,44 @@ NEWEST, EVENTS, SOONEST = 8, 6, 5
 OWN = 3
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """The first page."""
 
     @pages.at("/", of_tenants=True)
-    async def now(look: PageRequest) -> Response:
-        if look.who.tenant is not None:
-            return RedirectResponse(f"{look.base}tenant?{urlencode({'name': look.who.tenant})}", HTTPStatus.SEE_OTHER)
-        wanted = look.query.get("range", "1h")
+    async def now(page: PageRequest) -> Response:
+        if page.who.tenant is not None:
+            return RedirectResponse(f"{page.base}tenant?{urlencode({'name': page.who.tenant})}", HTTPStatus.SEE_OTHER)
+        wanted = page.query.get("range", "1h")
         since, step = RANGES.get(wanted, RANGES["1h"])
-        house = look.house
-        seen, concerns, figures, told, count, newest, events, coming, soon = await asyncio.gather(
-            look.see("snapshot", snapshot),
-            look.see("attention", partial(attention, house.settings), fresh=5.0),
-            look.see(("minutes", since), partial(minute_stats.read, since, step=step)),
-            look.see("funnel", partial(funnel, DAY), fresh=5.0),
-            look.see("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
-            look.see("newest", partial(job_queries.list_jobs, JobFilter(), NEWEST)),
-            look.see("newest events", partial(list_events, limit=EVENTS)),
-            forecast(look),
-            soonest(look, SOONEST + OWN),
+        context = page.context
+        seen, conditions, figures, told, count, newest, events, coming, soon = await asyncio.gather(
+            page.load("snapshot", snapshot),
+            page.load("attention", partial(attention, context.settings), fresh=5.0),
+            page.load(("minutes", since), partial(minute_stats.read, since, step=step)),
+            page.load("funnel", partial(funnel, DAY), fresh=5.0),
+            page.load("schedules", partial(schedules.count, ScheduleFilter(), BOUND), fresh=30.0),
+            page.load("newest", partial(job_queries.list_jobs, JobFilter(), NEWEST)),
+            page.load("newest events", partial(list_events, limit=EVENTS)),
+            forecast(page),
+            soonest(page, SOONEST + OWN),
         )
-        return look.page(
+        return page.render(
             "now.html",
             seen=seen,
-            concerns=concerns,
+            conditions=conditions,
             ways=ways,
-            said=partial(_said, look),
-            sentence=_sentence(look, concerns.value),
+            said=partial(_said, page),
+            sentence=_sentence(page, conditions.value),
             ranges=list(RANGES),
             range=wanted if wanted in RANGES else "1h",
             figures=figures,
-            pictures=_pictures(look, figures.value or [], since, step, seen.value and seen.value.oldest_seconds),
+            pictures=_pictures(page, figures.value or [], since, step, seen.value and seen.value.oldest_seconds),
             funnel=told,
-            funnel_picture=funnel_picture(look, told.value),
+            funnel_picture=funnel_picture(page, told.value),
             schedule_count=sum((count.value or {}).values()),
             is_capped=sum((count.value or {}).values()) >= BOUND,
             forecast=coming,
-            heat=heat_picture(look, coming.value),
+            heat=heat_picture(page, coming.value),
             crowd=crowd(coming.value),
             newest=newest,
             events=events,
@@ -95,36 +95,36 @@ def _of_people(lines: list[Line] | None) -> list[Line] | None:
     return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
 
 
-async def forecast(look: PageRequest, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
+async def forecast(page: PageRequest, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
     """What is to come, seldom and in the background."""
-    asked = wanted or ScheduleFilter()
-    return await look.see(
-        ("forecast", span, str(asked)),
-        partial(heatmap, asked, span),
+    form = wanted or ScheduleFilter()
+    return await page.load(
+        ("forecast", span, str(form)),
+        partial(heatmap, form, span),
         fresh=FORECAST_SECONDS,
         patience=FORECAST_PATIENCE,
         seconds=FORECAST_MOST_SECONDS,
     )
 
 
-def _sentence(look: PageRequest, concerns: Sequence[AlertCondition] | None) -> str:
+def _sentence(page: PageRequest, conditions: Sequence[AlertCondition] | None) -> str:
     """Whether all is well, before any figure."""
-    if concerns is None:
-        return look.say("The database does not answer in time.")
-    if not concerns:
-        return look.say("All is well. Everything is on time.")
-    if len(concerns) == 1:
-        return look.say("One thing needs you. Everything else is on time.")
-    return look.say("%(count)s things need you. Everything else is on time.", count=len(concerns))
+    if conditions is None:
+        return page.say("The database does not answer in time.")
+    if not conditions:
+        return page.say("All is well. Everything is on time.")
+    if len(conditions) == 1:
+        return page.say("One thing needs you. Everything else is on time.")
+    return page.say("%(count)s things need you. Everything else is on time.", count=len(conditions))
 
 
-def _said(look: PageRequest, concern: AlertCondition) -> str:
-    return filled(look.say(concern.said), concern.values)
+def _said(page: PageRequest, condition: AlertCondition) -> str:
+    return filled(page.say(condition.said), condition.values)
 
 
-def ways(concern: AlertCondition) -> list[tuple[str, str]]:
+def ways(condition: AlertCondition) -> list[tuple[str, str]]:
     """Where to look: a word and a page."""
-    kind, values = concern.kind.partition(".")[0], concern.values
+    kind, values = condition.kind.partition(".")[0], condition.values
     if kind == "job":
         return [("show", "jobs?" + urlencode({"q": f"state:dead {_of_task(values)}"}))]
     if kind == "task":
@@ -145,16 +145,18 @@ def _of_task(values: Mapping[str, str | int]) -> str:
 
 
 def _pictures(
-    look: PageRequest, figures: Sequence[Figures], since: int, step: int, oldest: float | None
+    page: PageRequest, figures: Sequence[Figures], since: int, step: int, oldest: float | None
 ) -> dict[str, Any]:
     """What ended, and how long it waited and ran: a step without a figure is one in which nothing ended."""
     by_time = {int(each.at.timestamp()): each for each in figures}
-    last = int(look.now.timestamp()) // step * step
+    last = int(page.now.timestamp()) // step * step
     places = range(last - since // step * step + step, last + step, step)
-    form = "%H:%M" if since <= DAY else "%a %H:%M"
-    steps = [clock(look.now + timedelta(seconds=place - look.now.timestamp()), look.zone, form) for place in places]
+    time_format = "%H:%M" if since <= DAY else "%a %H:%M"
+    steps = [
+        clock(page.now + timedelta(seconds=place - page.now.timestamp()), page.zone, time_format) for place in places
+    ]
     found = [by_time.get(place) for place in places]
-    say = look.say
+    say = page.say
     ended = [
         Series(say("succeeded"), "ok", [each.succeeded if each else 0 for each in found]),
         Series(say("retried"), "retry", [each.retried if each else 0 for each in found]),
@@ -184,12 +186,12 @@ def _total(found: Sequence[Figures], what: str) -> list[int]:
     return [sum(column) for column in zip(*columns, strict=False)] if columns else []
 
 
-def funnel_picture(look: PageRequest, told: Funnel | None) -> str:
+def funnel_picture(page: PageRequest, told: Funnel | None) -> str:
     """From everybody who was meant to those who have read it."""
     if told is None:
         return ""
     stages = [
-        Stage(look.say(name), kind, getattr(told, name))
+        Stage(page.say(name), kind, getattr(told, name))
         for name, kind in (
             ("matched", "accent"),
             ("eligible", "accent"),
@@ -198,22 +200,22 @@ def funnel_picture(look: PageRequest, told: Funnel | None) -> str:
             ("read", "ok"),
         )
     ]
-    return svg.funnel(stages, look.say("Deliveries of the last 24 hours"))
+    return svg.funnel(stages, page.say("Deliveries of the last 24 hours"))
 
 
-def heat_picture(look: PageRequest, coming: Heatmap | None, columns: int = 24) -> str:
+def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -> str:
     """A column for each hour (or day's part), its cells from top to bottom."""
     if coming is None or not coming.cells:
         return ""
     size = max(1, len(coming.cells) // columns)
     # The last cell is a part of one: the clock rarely stands at a full five minutes.
     groups = [coming.cells[start : start + size] for start in range(0, columns * size, size)]
-    names = [clock(group[0].at, look.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
+    names = [clock(group[0].at, page.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
     cells = [
         [
             (
-                look.say(
-                    "%(at)s %(count)s fires", at=clock(cell.at, look.zone, "%a %H:%M"), count=f"{cell.fires:,.0f}"
+                page.say(
+                    "%(at)s %(count)s fires", at=clock(cell.at, page.zone, "%a %H:%M"), count=f"{cell.fires:,.0f}"
                 ),
                 cell.fires,
             )
@@ -221,7 +223,7 @@ def heat_picture(look: PageRequest, coming: Heatmap | None, columns: int = 24) -
         ]
         for group in groups
     ]
-    return svg.heat(names, cells, look.say("Fires to come"))
+    return svg.heat(names, cells, page.say("Fires to come"))
 
 
 def crowd(coming: Heatmap | None) -> tuple[Any, float] | None:

@@ -23,7 +23,7 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, listed, sought_for
+from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.sizes import size
 
 ROWS = 50
@@ -33,31 +33,31 @@ LONGEST = 500
 DOCTOR_FRESH, SIZE_FRESH = 5.0, 30.0
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/system`, and what it shows with `?show=`."""
 
     @pages.at("/system")
-    async def system(look: PageRequest) -> Response:
+    async def system(page: PageRequest) -> Response:
         shows = {"audit": _audit, "tokens": _tokens, "settings": _settings}
-        wanted = look.query.get("show", "")
+        wanted = page.query.get("show", "")
         # The API keeps these for admins, so the page does too.
-        if wanted in ("tokens", "settings") and not look.who.may("admin"):
-            raise HTTPError(HTTPStatus.FORBIDDEN, f"{look.who.name} is {look.who.role}: this is for admins")
-        return await shows.get(wanted, _health)(look)
+        if wanted in ("tokens", "settings") and not page.who.may("admin"):
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{page.who.name} is {page.who.role}: this is for admins")
+        return await shows.get(wanted, _health)(page)
 
 
-async def _health(look: PageRequest) -> Response:
-    house = look.house
+async def _health(page: PageRequest) -> Response:
+    context = page.context
     checks, tables, holders, keeper, version, server = await asyncio.gather(
-        look.see("doctor", partial(doctor, house.settings), fresh=DOCTOR_FRESH),
-        look.see("tables", storage_queries.tables, fresh=SIZE_FRESH),
-        look.see("pinned", health_queries.pinned, fresh=2.0),
-        look.see("scheduler", scheduler, fresh=2.0),
-        look.see("schema version", job_queries.schema_version, fresh=SIZE_FRESH),
-        look.see("server", health_queries.server, fresh=2.0),
+        page.load("doctor", partial(doctor, context.settings), fresh=DOCTOR_FRESH),
+        page.load("tables", storage_queries.tables, fresh=SIZE_FRESH),
+        page.load("pinned", health_queries.pinned, fresh=2.0),
+        page.load("scheduler", scheduler, fresh=2.0),
+        page.load("schema version", job_queries.schema_version, fresh=SIZE_FRESH),
+        page.load("server", health_queries.server, fresh=2.0),
     )
     return _page(
-        look,
+        page,
         "system.html",
         checks=checks,
         tables=tables,
@@ -67,26 +67,26 @@ async def _health(look: PageRequest) -> Response:
         server=server.value,
         size=size,
         total=sum(each.bytes for each in tables.value or []),
-        sentence=_sentence(look, checks.value),
+        sentence=_sentence(page, checks.value),
         order=_by_level,
-        copies=copies(look, cli=["doctor"], path="doctor"),
+        copies=copies(page, cli=["doctor"], path="doctor"),
     )
 
 
-def _sentence(look: PageRequest, checks: Sequence[Check] | None) -> str:
+def _sentence(page: PageRequest, checks: Sequence[Check] | None) -> str:
     if checks is None:
-        return look.say("The database does not answer in time.")
+        return page.say("The database does not answer in time.")
     wrong = [each for each in checks if each.level == "fail"]
     doubtful = [each for each in checks if each.level == "warn"]
     if len(wrong) == 1:
-        return look.say("One check fails.")
+        return page.say("One check fails.")
     if wrong:
-        return look.say("%(count)s checks fail.", count=len(wrong))
+        return page.say("%(count)s checks fail.", count=len(wrong))
     if len(doubtful) == 1:
-        return look.say("The house is in order, but for one thing.")
+        return page.say("The house is in order, but for one thing.")
     if doubtful:
-        return look.say("The house is in order, but for %(count)s things.", count=len(doubtful))
-    return look.say("The house is in order.")
+        return page.say("The house is in order, but for %(count)s things.", count=len(doubtful))
+    return page.say("The house is in order.")
 
 
 def _by_level(checks: Sequence[Check]) -> list[Check]:
@@ -94,79 +94,79 @@ def _by_level(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda each: ("fail", "warn", "ok").index(each.level))
 
 
-async def _audit(look: PageRequest) -> Response:
-    before = number(look.query.get("before"))
-    asked = {name: look.query.get(name, "").strip()[:LONGEST] or None for name in ("actor", "action", "subject")}
-    search = sought_for(look, AUDIT_FIELDS)
-    look_up = partial(audit_lines, before=before, most=ROWS + 1, sought=search.wanted, **asked)
-    found = await listed(look, search, ("audit", before, *asked.values()), look_up)
+async def _audit(page: PageRequest) -> Response:
+    before = number(page.query.get("before"))
+    form = {name: page.query.get(name, "").strip()[:LONGEST] or None for name in ("actor", "action", "subject")}
+    search = search_params_for(page, AUDIT_FIELDS)
+    look_up = partial(audit_lines, before=before, most=ROWS + 1, search_params=search.wanted, **form)
+    found = await listed(page, search, ("audit", before, *form.values()), look_up)
     lines = (found.value or [])[:ROWS]
-    is_filtered = bool(search.terms) or any(asked.values())
+    is_filtered = bool(search.terms) or any(form.values())
     return _page(
-        look,
+        page,
         "audit.html",
         found=found,
         lines=lines,
         next=lines[-1].id if len(found.value or []) > ROWS else None,
-        asked=asked,
+        form=form,
         search=search,
         is_filtered=is_filtered,
-        window=AUDIT_WINDOW if search.terms or asked["actor"] or asked["action"] else None,
-        sentence=_told(look, search, len(lines), is_filtered=is_filtered),
-        copies=copies(look, cli=None, path="audit", query={"q": search.text, **asked}),
+        window=AUDIT_WINDOW if search.terms or form["actor"] or form["action"] else None,
+        sentence=_told(page, search, len(lines), is_filtered=is_filtered),
+        copies=copies(page, cli=None, path="audit", query={"q": search.text, **form}),
     )
 
 
-def _told(look: PageRequest, search: SearchForm[SearchParams | None], count: int, *, is_filtered: bool) -> str:
+def _told(page: PageRequest, search: SearchForm[SearchParams | None], count: int, *, is_filtered: bool) -> str:
     if search.problem:
-        return look.say("This search is not understood.")
+        return page.say("This search is not understood.")
     if count:
-        return look.say("Who did what, newest first.")
+        return page.say("Who did what, newest first.")
     return (
-        look.say("Nothing like this was done lately.") if is_filtered else look.say("Nobody has changed anything yet.")
+        page.say("Nothing like this was done lately.") if is_filtered else page.say("Nobody has changed anything yet.")
     )
 
 
-async def _tokens(look: PageRequest) -> Response:
-    found = await look.see("tokens", list_tokens)
+async def _tokens(page: PageRequest) -> Response:
+    found = await page.load("tokens", list_tokens)
     rows = found.value or []
-    living = [row for row in rows if _is_living(row, look)]
+    living = [row for row in rows if _is_living(row, page)]
     return _page(
-        look,
+        page,
         "tokens.html",
         found=found,
         rows=rows[:MOST_TOKENS],
         roles=ROLES,
-        is_living=partial(_is_living, look=look),
-        sentence=_counted(look, len(living)),
-        copies=copies(look, cli=["token", "list"], path="tokens"),
+        is_living=partial(_is_living, page=page),
+        sentence=_counted(page, len(living)),
+        copies=copies(page, cli=["token", "list"], path="tokens"),
     )
 
 
-def _is_living(row: TokenRow, look: PageRequest) -> bool:
-    return row.revoked_at is None and (row.expires_at is None or row.expires_at > look.now)
+def _is_living(row: TokenRow, page: PageRequest) -> bool:
+    return row.revoked_at is None and (row.expires_at is None or row.expires_at > page.now)
 
 
-def _counted(look: PageRequest, living: int) -> str:
+def _counted(page: PageRequest, living: int) -> str:
     if not living:
-        return look.say("There is no token yet.")
+        return page.say("There is no token yet.")
     if living == 1:
-        return look.say("One token opens this house.")
-    return look.say("%(count)s tokens open this house.", count=living)
+        return page.say("One token opens this house.")
+    return page.say("%(count)s tokens open this house.", count=living)
 
 
-async def _settings(look: PageRequest) -> Response:
-    app = look.house.parts["app"]
-    lines = list_settings(look.house.settings, app.setting_sources)
+async def _settings(page: PageRequest) -> Response:
+    app = page.context.parts["app"]
+    lines = list_settings(page.context.settings, app.setting_sources)
     chosen = [line for line in lines if line.source != "default"]
     return _page(
-        look,
+        page,
         "settings.html",
         lines=[*chosen, *(line for line in lines if line.source == "default")],
-        sentence=look.say("%(count)s of %(all)s settings are set.", count=len(chosen), all=len(lines)),
-        copies=copies(look, cli=["config"], path="settings"),
+        sentence=page.say("%(count)s of %(all)s settings are set.", count=len(chosen), all=len(lines)),
+        copies=copies(page, cli=["config"], path="settings"),
     )
 
 
-def _page(look: PageRequest, template: str, **values: Any) -> Response:
-    return look.page(template, show=look.query.get("show", ""), **values)
+def _page(page: PageRequest, template: str, **values: Any) -> Response:
+    return page.render(template, show=page.query.get("show", ""), **values)

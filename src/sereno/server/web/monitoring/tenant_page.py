@@ -34,73 +34,73 @@ from sereno.server.web.times import clock, figure, length
 MOST_ERRORS = 8
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/tenant?name=…`, where somebody of one tenant begins."""
 
     @pages.at("/tenant", of_tenants=True)
-    async def one(look: PageRequest) -> Response:
-        name = their_tenant(look.who, look.query.get("name") or None)
+    async def one(page: PageRequest) -> Response:
+        name = their_tenant(page.who, page.query.get("name") or None)
         if name is None:
-            return RedirectResponse(f"{look.base}tenants", HTTPStatus.SEE_OTHER)
-        detail, concerns, told, errors = await asyncio.gather(
-            look.see(("tenant", name), partial(tenants.show, name), fresh=2.0),
-            look.see(("attention", name), partial(attention, look.house.settings, tenant=name), fresh=5.0),
-            look.see(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
-            look.see(
+            return RedirectResponse(f"{page.base}tenants", HTTPStatus.SEE_OTHER)
+        detail, conditions, told, errors = await asyncio.gather(
+            page.load(("tenant", name), partial(tenants.show, name), fresh=2.0),
+            page.load(("attention", name), partial(attention, page.context.settings, tenant=name), fresh=5.0),
+            page.load(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
+            page.load(
                 ("errors of", name),
                 partial(error_operations.list_groups, tenant=name, sort="count", muted=True, limit=MOST_ERRORS),
                 fresh=5.0,
             ),
         )
-        return look.page(
+        return page.render(
             "tenant.html",
             name=name,
             path=quote(name, safe=""),
             found=detail,
-            concerns=concerns,
-            said=lambda concern: filled(look.say(concern.said), concern.values),
-            ways=partial(_ways, look, name),
-            sentence=_sentence_of_one(look, name, detail.value, concerns.value),
+            conditions=conditions,
+            said=lambda condition: filled(page.say(condition.said), condition.values),
+            ways=partial(_ways, page, name),
+            sentence=_sentence_of_one(page, name, detail.value, conditions.value),
             figures=_figures(detail.value),
-            hours=_hours_of_one(look, name, detail.value),
+            hours=_hours_of_one(page, name, detail.value),
             states=STATES,
             window=WINDOW,
-            words_of=partial(rule_words, look),
+            words_of=partial(rule_words, page),
             funnel=told,
-            funnel_picture=funnel_picture(look, told.value),
+            funnel_picture=funnel_picture(page, told.value),
             errors=errors,
-            error_href=partial(_error_href, look, name),
-            sparkline=partial(_sparkline, look),
+            error_href=partial(_error_href, page, name),
+            sparkline=partial(_sparkline, page),
             limit_words=in_words,
-            copies=copies(look, cli=["job", "list", "--tenant", name], path="jobs", query={"tenant": name}),
+            copies=copies(page, cli=["job", "list", "--tenant", name], path="jobs", query={"tenant": name}),
         )
 
 
 def _sentence_of_one(
-    look: PageRequest, name: str, detail: TenantDetail | None, concerns: Sequence[AlertCondition] | None
+    page: PageRequest, name: str, detail: TenantDetail | None, conditions: Sequence[AlertCondition] | None
 ) -> str:
-    if detail is None or concerns is None:
-        return look.say("The database does not answer in time.")
+    if detail is None or conditions is None:
+        return page.say("The database does not answer in time.")
     if detail.standing.paused_at is not None:
-        return look.say("%(tenant)s is paused: none of its jobs is started.", tenant=name)
-    if len(concerns) == 1:
-        return look.say("%(tenant)s: one thing needs you.", tenant=name)
-    if concerns:
-        return look.say("%(tenant)s: %(count)s things need you.", tenant=name, count=len(concerns))
+        return page.say("%(tenant)s is paused: none of its jobs is started.", tenant=name)
+    if len(conditions) == 1:
+        return page.say("%(tenant)s: one thing needs you.", tenant=name)
+    if conditions:
+        return page.say("%(tenant)s: %(count)s things need you.", tenant=name, count=len(conditions))
     if detail.figures is None and not detail.states and not detail.schedules:
-        return look.say("Nothing is known of %(tenant)s.", tenant=name)
-    return look.say("%(tenant)s is fine.", tenant=name)
+        return page.say("Nothing is known of %(tenant)s.", tenant=name)
+    return page.say("%(tenant)s is fine.", tenant=name)
 
 
-def _ways(look: PageRequest, name: str, concern: AlertCondition) -> list[tuple[str, str]]:
+def _ways(page: PageRequest, name: str, condition: AlertCondition) -> list[tuple[str, str]]:
     """Where to look, within what is this tenant's."""
-    kind, values = concern.kind.partition(".")[0], concern.values
+    kind, values = condition.kind.partition(".")[0], condition.values
     if kind == "job":
-        return [("show", look.link("jobs", q=f'state:dead task:"{values.get("task", "")}"', tenant=name))]
+        return [("show", page.link("jobs", q=f'state:dead task:"{values.get("task", "")}"', tenant=name))]
     if kind == "schedule":
-        return [("why", look.link("schedule", key=values.get("schedule", "")))]
-    if kind == "channel" and look.who.tenant is None:
-        return [("show", look.link("channels"))]
+        return [("why", page.link("schedule", key=values.get("schedule", "")))]
+    if kind == "channel" and page.who.tenant is None:
+        return [("show", page.link("channels"))]
     return []
 
 
@@ -109,34 +109,34 @@ def _figures(detail: TenantDetail | None) -> dict[str, Any]:
     if detail is None or detail.figures is None:
         return {"ended": 0, "a_hour": 0.0, "failed": 0, "failures": 0.0, "seconds": 0.0, "share": 0.0}
     found = detail.figures
-    house = max(found.seconds, sum(each.seconds for each in detail.hours if each.tenant is None))
+    context = max(found.seconds, sum(each.seconds for each in detail.hours if each.tenant is None))
     return {
         "ended": found.ended,
         "a_hour": found.ended / HOURS,
         "failed": found.failed,
         "failures": percent(found.failed, found.ended),
         "seconds": found.seconds,
-        "share": percent(found.seconds, house),
+        "share": percent(found.seconds, context),
     }
 
 
-def _hours_of_one(look: PageRequest, name: str, detail: TenantDetail | None) -> Markup | str:
+def _hours_of_one(page: PageRequest, name: str, detail: TenantDetail | None) -> Markup | str:
     if detail is None:
         return ""
     seconds = {each.at: each.seconds for each in detail.hours if each.tenant == name}
-    hours = places(look.now)
-    steps = [clock(at, look.zone, "%H:%M") for at in hours]
-    series = [Series(look.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
-    label = look.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
+    hours = places(page.now)
+    steps = [clock(at, page.zone, "%H:%M") for at in hours]
+    series = [Series(page.say("seconds of work"), "accent", [seconds.get(at, 0.0) for at in hours])]
+    label = page.say("Worker time by the hour, %(time)s in all", time=length(sum(seconds.values())))
     return svg.bars(steps, series, label)
 
 
-def _error_href(look: PageRequest, name: str, line: ErrorGroup) -> str:
+def _error_href(page: PageRequest, name: str, line: ErrorGroup) -> str:
     """The whole kind for those who see the house; its own dead letters for somebody of this tenant."""
-    if look.who.tenant is None:
-        return look.link("error", fingerprint=line.fingerprint)
-    return look.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)
+    if page.who.tenant is None:
+        return page.link("error", fingerprint=line.fingerprint)
+    return page.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)
 
 
-def _sparkline(look: PageRequest, line: ErrorGroup) -> Markup:
-    return spark(line.hours, look.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))
+def _sparkline(page: PageRequest, line: ErrorGroup) -> Markup:
+    return spark(line.hours, page.say("The last 24 hours, the newest last: %(count)s", count=figure(sum(line.hours))))

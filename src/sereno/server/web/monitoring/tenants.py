@@ -23,7 +23,7 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.monitoring import tenant_page
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, listed, sought_for
+from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import clock, figure
 
 ROWS = 50
@@ -38,74 +38,74 @@ SORTS: dict[str, Sort] = {
 }
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/tenants`, `/tenant?name=…`."""
-    tenant_page.rooms(pages)
+    tenant_page.routes(pages)
 
     @pages.at("/tenants", of_tenants=True)
-    async def every(look: PageRequest) -> Response:
-        if look.who.tenant is not None:
-            return _to(look, look.who.tenant)
-        check_text("q", look.query.get("q", "").strip()[:NAME_LIMIT] or None)
-        asked = sought_for(look, TENANT_FIELDS)
-        sort = SORTS.get(look.query.get("sort", ""), "seconds")
-        skip = min(cursor.number(look.query.get("after")) or 0, tenants.DEEPEST)
-        look_up = partial(tenants.list_tenants, sought=asked.wanted, sort=sort, skip=skip, limit=ROWS + 1)
+    async def every(page: PageRequest) -> Response:
+        if page.who.tenant is not None:
+            return _to(page, page.who.tenant)
+        check_text("q", page.query.get("q", "").strip()[:NAME_LIMIT] or None)
+        form = search_params_for(page, TENANT_FIELDS)
+        sort = SORTS.get(page.query.get("sort", ""), "seconds")
+        skip = min(cursor.number(page.query.get("after")) or 0, tenants.DEEPEST)
+        look_up = partial(tenants.list_tenants, search_params=form.wanted, sort=sort, skip=skip, limit=ROWS + 1)
         found, hours = await asyncio.gather(
-            listed(look, asked, ("tenants", sort, skip), look_up, fresh=5.0),
-            look.see("tenant hours", tenants.hours, fresh=15.0),
+            listed(page, form, ("tenants", sort, skip), look_up, fresh=5.0),
+            page.load("tenant hours", tenants.hours, fresh=15.0),
         )
         lines = (found.value or [])[:ROWS]
-        return look.page(
+        return page.render(
             "tenants.html",
-            asked=asked,
+            form=form,
             sort=sort,
             found=found,
             lines=lines,
             next=skip + ROWS if len(found.value or []) > ROWS else None,
-            sentence=_sentence(look, found.value, asked),
+            sentence=_sentence(page, found.value, form),
             hours=hours,
-            fairness=_fairness(look, hours.value or []),
+            fairness=_fairness(page, hours.value or []),
             bound=SCHEDULE_BOUND,
             a_day=HOURS,
-            copies=copies(look, cli=None, path="tenants", query={"q": asked.text, "sort": sort}),
+            copies=copies(page, cli=None, path="tenants", query={"q": form.text, "sort": sort}),
         )
 
 
-def _to(look: PageRequest, name: str) -> Response:
-    return RedirectResponse(f"{look.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
+def _to(page: PageRequest, name: str) -> Response:
+    return RedirectResponse(f"{page.base}tenant?{urlencode({'name': name})}", HTTPStatus.SEE_OTHER)
 
 
-def _sentence(look: PageRequest, lines: Sequence[TenantLine] | None, asked: SearchForm[SearchParams | None]) -> str:
+def _sentence(page: PageRequest, lines: Sequence[TenantLine] | None, form: SearchForm[SearchParams | None]) -> str:
     """Whether somebody takes it all, before any figure."""
-    if asked.problem:
-        return look.say("This search is not understood.")
+    if form.problem:
+        return page.say("This search is not understood.")
     if lines is None:
-        return look.say("The database does not answer in time.")
-    if not lines and asked.terms:
-        return look.say("No tenant matches.")
+        return page.say("The database does not answer in time.")
+    if not lines and form.terms:
+        return page.say("No tenant matches.")
     if not lines:
-        return look.say("No tenant had work done in the last 24 hours.")
+        return page.say("No tenant had work done in the last 24 hours.")
     top = max(lines, key=lambda line: line.seconds)
     if top.share >= NOISY and len(lines) > 1:
-        return look.say(
+        return page.say(
             "%(tenant)s took %(share)s %% of the worker time.", tenant=top.tenant, share=round(top.share * 100)
         )
     count = figure(min(len(lines), ROWS)) + ("+" if len(lines) > ROWS else "")
     if len(lines) == 1:
-        return look.say("One tenant in the last 24 hours.")
-    return look.say(
+        return page.say("One tenant in the last 24 hours.")
+    return page.say(
         "%(count)s tenants in the last 24 hours; none took more than %(share)s %% of the worker time.",
         count=count,
         share=max(1, round(top.share * 100)),
     )
 
 
-def _fairness(look: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
+def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
     """The share of those who had most, hour by hour, and of the rest."""
     names = list(dict.fromkeys(each.tenant for each in _most_first(found) if each.tenant is not None))[:TOP]
     seconds = {(each.at, each.tenant): each.seconds for each in found}
-    hours = places(look.now)
+    hours = places(page.now)
     totals = [max(seconds.get((at, None), 0.0), sum(seconds.get((at, name), 0.0) for name in names)) for at in hours]
     series = [
         Series(
@@ -119,9 +119,9 @@ def _fairness(look: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
         100.0 - sum(one.values[place] or 0.0 for one in series) if total > 0 else 0.0
         for place, total in enumerate(totals)
     ]
-    series.append(Series(f"% {look.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
-    steps = [clock(at, look.zone, "%H:%M") for at in hours]
-    picture = svg.bars(steps, series, look.say("Share of the worker time by tenant, hour by hour"))
+    series.append(Series(f"% {page.say('the rest')}", "skip", [max(0.0, value) for value in rest]))
+    steps = [clock(at, page.zone, "%H:%M") for at in hours]
+    picture = svg.bars(steps, series, page.say("Share of the worker time by tenant, hour by hour"))
     whole = sum(totals)
     shares = [
         (number, name, percent(sum(seconds.get((at, name), 0.0) for at in hours), whole))

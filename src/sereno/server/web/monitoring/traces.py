@@ -31,40 +31,40 @@ _NUMBER = re.compile("[0-9]{1,19}")
 MOST_LANES = 300
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/traces`, `/trace?id=…`."""
 
     @pages.at("/traces", of_tenants=True)
-    async def traces(look: PageRequest) -> Response:
-        text, by = look.query.get("q", "").strip(), look.query.get("by", "any")
+    async def traces(page: PageRequest) -> Response:
+        text, by = page.query.get("q", "").strip(), page.query.get("by", "any")
         by = by if by in WAYS else "any"
         if text and by == "trace":
-            return _to(look, text)
-        found = await _found(look, text, by)
+            return _to(page, text)
+        found = await _found(page, text, by)
         if text and found.value is not None and len({line.id for line in found.value}) == 1:
-            return _to(look, found.value[0].id)
-        return look.page(
+            return _to(page, found.value[0].id)
+        return page.render(
             "traces.html",
             text=text,
             by=by,
             ways=WAYS,
             found=found,
-            sentence=_sentence(look, text, found),
-            copies=_copies(look, text, by),
+            sentence=_sentence(page, text, found),
+            copies=_copies(page, text, by),
         )
 
     @pages.at("/trace", of_tenants=True)
-    async def trace(look: PageRequest) -> Response:
-        wanted = look.query.get("id", "")
+    async def trace(page: PageRequest) -> Response:
+        wanted = page.query.get("id", "")
         if not wanted:
-            return RedirectResponse(f"{look.base}traces", HTTPStatus.SEE_OTHER)
-        tenant = look.who.tenant
-        found = await look.see(("trace", wanted, tenant), partial(_there, wanted, tenant), fresh=2.0)
-        return look.page("trace.html", wanted=wanted, found=found, **_drawn(look, found.value))
+            return RedirectResponse(f"{page.base}traces", HTTPStatus.SEE_OTHER)
+        tenant = page.who.tenant
+        found = await page.load(("trace", wanted, tenant), partial(_there, wanted, tenant), fresh=2.0)
+        return page.render("trace.html", wanted=wanted, found=found, **_drawn(page, found.value))
 
 
-def _to(look: PageRequest, trace_id: str) -> Response:
-    return RedirectResponse(look.link("trace", id=trace_id), HTTPStatus.SEE_OTHER)
+def _to(page: PageRequest, trace_id: str) -> Response:
+    return RedirectResponse(page.link("trace", id=trace_id), HTTPStatus.SEE_OTHER)
 
 
 def _there(trace_id: str, tenant: str | None) -> Operation[Trace]:
@@ -74,10 +74,10 @@ def _there(trace_id: str, tenant: str | None) -> Operation[Trace]:
         raise not_found(f"trace {trace_id!r:.60}") from None
 
 
-async def _found(look: PageRequest, text: str, by: str) -> Cached[list[TraceLine]]:
-    tenant = look.tenant
+async def _found(page: PageRequest, text: str, by: str) -> Cached[list[TraceLine]]:
+    tenant = page.tenant
     if not text:
-        return await look.see(("traces", tenant), partial(operation.newest, tenant=tenant, most=NEWEST), fresh=2.0)
+        return await page.load(("traces", tenant), partial(operation.newest, tenant=tenant, most=NEWEST), fresh=2.0)
     if by in ("job", "delivery") and _NUMBER.fullmatch(text) is None:
         return Cached([])
     given: dict[str, Callable[[], Operation[list[TraceLine]]]] = {
@@ -86,59 +86,59 @@ async def _found(look: PageRequest, text: str, by: str) -> Cached[list[TraceLine
         "job": lambda: operation.find(job=int(text), tenant=tenant),
         "delivery": lambda: operation.find(delivery=int(text), tenant=tenant),
     }
-    return await look.see(("traces", by, text, tenant), given[by], fresh=2.0)
+    return await page.load(("traces", by, text, tenant), given[by], fresh=2.0)
 
 
-def _sentence(look: PageRequest, text: str, found: Cached[list[TraceLine]]) -> str:
+def _sentence(page: PageRequest, text: str, found: Cached[list[TraceLine]]) -> str:
     if found.value is None:
-        return look.say("The database does not answer in time.")
+        return page.say("The database does not answer in time.")
     if not text:
-        return look.say("From what began it to the last receipt.")
+        return page.say("From what began it to the last receipt.")
     if not found.value:
-        return look.say("Nothing is found by that.")
-    return look.say("%(count)s traces are found.", count=figure(len({line.id for line in found.value})))
+        return page.say("Nothing is found by that.")
+    return page.say("%(count)s traces are found.", count=figure(len({line.id for line in found.value})))
 
 
-def _copies(look: PageRequest, text: str, by: str) -> dict[str, str]:
+def _copies(page: PageRequest, text: str, by: str) -> dict[str, str]:
     """An empty search and one by anything have no other form: the subject is what people know."""
     name = by if by in ("job", "delivery") else "subject"
-    return copies(look, cli=["trace", f"--{name}", text or "…"], path="traces", query={name: text or "…"})
+    return copies(page, cli=["trace", f"--{name}", text or "…"], path="traces", query={name: text or "…"})
 
 
-def _drawn(look: PageRequest, found: Trace | None) -> dict[str, Any]:
+def _drawn(page: PageRequest, found: Trace | None) -> dict[str, Any]:
     if found is None:
-        return {"sentence": look.say("The database does not answer in time."), "picture": "", "lanes": [], "left": 0}
-    href = partial(_href, look)
-    moment = partial(_moment, look)
-    rows = trace_timeline.rows(found, look.now, look.say, href, moment)
+        return {"sentence": page.say("The database does not answer in time."), "picture": "", "lanes": [], "left": 0}
+    href = partial(_href, page)
+    moment = partial(_moment, page)
+    rows = trace_timeline.rows(found, page.now, page.say, href, moment)
     whole, active = (found.end - found.start).total_seconds(), trace_timeline.active(found)
     subject = next((lane.name for lane in found.lanes if lane.kind == "event"), None)
     return {
-        "sentence": look.say(
+        "sentence": page.say(
             "%(whole)s, %(active)s of it active.", whole=length(whole), active=length(min(active, whole))
         ),
         "about": subject or next((lane.name for lane in found.lanes if lane.kind == "job"), found.id),
-        "picture": trace_timeline.picture(rows, look.say, moment),
+        "picture": trace_timeline.picture(rows, page.say, moment),
         "undrawn": max(0, len(rows) - trace_timeline.MOST_ROWS),
         "lanes": [(lane, href(lane)) for lane in found.lanes[:MOST_LANES]],
         "left": max(0, len(found.lanes) - MOST_LANES),
         "took": lambda span: length((span.end - span.start).total_seconds()),
-        "copies": copies(look, cli=["trace", found.id], path=f"traces/{quote(found.id, safe='')}"),
+        "copies": copies(page, cli=["trace", found.id], path=f"traces/{quote(found.id, safe='')}"),
     }
 
 
-def _moment(look: PageRequest, at: datetime) -> str:
+def _moment(page: PageRequest, at: datetime) -> str:
     """The time; with the day, where that is not today."""
-    is_today = clock(at, look.zone, "%Y-%m-%d") == clock(look.now, look.zone, "%Y-%m-%d")
-    return clock(at, look.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
+    is_today = clock(at, page.zone, "%Y-%m-%d") == clock(page.now, page.zone, "%Y-%m-%d")
+    return clock(at, page.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
 
 
-def _href(look: PageRequest, lane: Lane) -> str:
+def _href(page: PageRequest, lane: Lane) -> str:
     """The page or drawer of what a lane stands for."""
     if lane.kind == "job":
-        return look.link("jobs", job=lane.id)
+        return page.link("jobs", job=lane.id)
     if lane.kind == "schedule":
-        return look.link("schedule", key=lane.name)
+        return page.link("schedule", key=lane.name)
     if lane.kind == "event":
-        return look.link("event", id=lane.id)
-    return look.link("deliveries", event=lane.id, channel=lane.name)
+        return page.link("event", id=lane.id)
+    return page.link("deliveries", event=lane.id, channel=lane.name)

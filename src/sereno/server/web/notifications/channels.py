@@ -54,47 +54,47 @@ class Line:
         return "paused" if any(not each.account for each in self.sight.pauses) else "working"
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/channels`."""
 
     @pages.at("/channels")
-    async def channels(look: PageRequest) -> Response:
-        known: dict[str, Channel] = look.house.parts["channels"].known
+    async def channels(page: PageRequest) -> Response:
+        known: dict[str, Channel] = page.context.parts["channels"].known
         found, pauses, health = await asyncio.gather(
-            look.see(
+            page.load(
                 ("channels", tuple(sorted(known))), partial(notifications.list_channels, list(known)), fresh=FRESH
             ),
-            look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
-            look.see(("channel health", HOUR), partial(figures.channel_health, HOUR, step=STEP), fresh=5.0),
+            page.load("pauses", notification_queries.pauses, fresh=AT_ONCE),
+            page.load(("channel health", HOUR), partial(figures.channel_health, HOUR, step=STEP), fresh=5.0),
         )
         stopped = pauses.value or []
         sights = [
             replace(each, pauses=[one for one in stopped if one.channel == each.channel]) for each in found.value or []
         ]
-        lines = [_line(look, each, known.get(each.channel), health.value or []) for each in sights]
-        return look.page(
+        lines = [_line(page, each, known.get(each.channel), health.value or []) for each in sights]
+        return page.render(
             "channels.html",
-            tabs=tabs(look),
+            tabs=tabs(page),
             found=found,
             lines=lines,
-            sentence=_sentence(look, lines),
-            copies=copies(look, cli=["channel", "list"], path="channels"),
+            sentence=_sentence(page, lines),
+            copies=copies(page, cli=["channel", "list"], path="channels"),
         )
 
 
-def _sentence(look: PageRequest, lines: Sequence[Line]) -> str:
+def _sentence(page: PageRequest, lines: Sequence[Line]) -> str:
     if not lines:
-        return look.say("There is no channel yet.")
+        return page.say("There is no channel yet.")
     paused = [line for line in lines if line.sight.pauses]
     if not paused:
-        return look.say("%(count)s channels, and all of them work.", count=len(lines))
+        return page.say("%(count)s channels, and all of them work.", count=len(lines))
     held = figure(sum(line.sight.pending.value for line in paused))
     if len(paused) == 1:
-        return look.say("%(channel)s is paused; %(held)s deliveries wait.", channel=paused[0].sight.channel, held=held)
-    return look.say("%(count)s channels are paused; %(held)s deliveries wait.", count=len(paused), held=held)
+        return page.say("%(channel)s is paused; %(held)s deliveries wait.", channel=paused[0].sight.channel, held=held)
+    return page.say("%(count)s channels are paused; %(held)s deliveries wait.", count=len(paused), held=held)
 
 
-def _line(look: PageRequest, sight: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
+def _line(page: PageRequest, sight: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
     mine = {each.account or "": each for each in health if each.channel == sight.channel}
     pauses = {each.account: each for each in sight.pauses}
     has_callbacks = channel is not None and type(channel).webhook is not Channel.webhook
@@ -106,31 +106,31 @@ def _line(look: PageRequest, sight: ChannelState, channel: Channel | None, healt
             bars((code, number, "dead", None) for code, number in list(mine[name].codes.items())[:5])
             if name in mine
             else (),
-            _callback(look, sight.channel, name) if has_callbacks else None,
+            _callback(page, sight.channel, name) if has_callbacks else None,
         )
         for name in sorted({"", *mine, *pauses})
     ]
-    return Line(sight, _most(look, channel), getattr(channel, "largest", None), _receipts(look, channel), accounts)
+    return Line(sight, _most(page, channel), getattr(channel, "largest", None), _receipts(page, channel), accounts)
 
 
-def _most(look: PageRequest, channel: Any) -> str | None:
+def _most(page: PageRequest, channel: Any) -> str | None:
     rate = getattr(channel, "rate", None)
     if rate is None:
         return None
     per = seconds(rate.per)
     if per == 1:
-        return look.say("%(count)s a second", count=f"{rate.amount:g}")
-    return look.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=spoken(per))
+        return page.say("%(count)s a second", count=f"{rate.amount:g}")
+    return page.say("%(count)s in %(time)s", count=f"{rate.amount:g}", time=spoken(per))
 
 
-def _receipts(look: PageRequest, channel: Channel | None) -> str | None:
+def _receipts(page: PageRequest, channel: Channel | None) -> str | None:
     if channel is None or channel.receipts_after is None:
         return None
-    return look.say("asked for after %(time)s", time=spoken(channel.receipts_after))
+    return page.say("asked for after %(time)s", time=spoken(channel.receipts_after))
 
 
-def _callback(look: PageRequest, channel: str, account: str) -> str:
+def _callback(page: PageRequest, channel: str, account: str) -> str:
     """Where the provider is to tell: what to enter in its console."""
-    root = (look.house.settings.public_url or str(look.request.base_url)).rstrip("/")
+    root = (page.context.settings.public_url or str(page.request.base_url)).rstrip("/")
     tail = "/".join(quote(part, safe="") for part in (channel, account) if part)
     return f"{root}/api/v1/callbacks/{tail}"

@@ -25,7 +25,7 @@ from sereno.server.web.notifications import queries as post_looks
 from sereno.server.web.notifications.page_parts import AT_ONCE, known_types, number_of, tabs
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, sought_for
+from sereno.server.web.search_form import SearchForm, search_params_for
 from sereno.server.web.times import figure
 
 ROWS = 50
@@ -56,115 +56,115 @@ class DeliveryDrawer:
         return self.detail is not None and self.detail.delivery.state in FAILED
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/deliveries`."""
 
     @pages.at("/deliveries", of_tenants=True)
-    async def deliveries(look: PageRequest) -> Response:
-        asked = sought_for(look, DELIVERY_FIELDS)
-        wanted = replace(_named(look), sought=asked.wanted)
-        before = number_of(look.query.get("before"))
-        opened = look.query.get("delivery")
+    async def deliveries(page: PageRequest) -> Response:
+        form = search_params_for(page, DELIVERY_FIELDS)
+        wanted = replace(_named(page), search_params=form.wanted)
+        before = number_of(page.query.get("before"))
+        opened = page.query.get("delivery")
         found, drawer = await asyncio.gather(
-            _listed(look, asked, wanted, before),
-            _drawer(look, opened) if opened else _nothing(),
+            _listed(page, form, wanted, before),
+            _drawer(page, opened) if opened else _nothing(),
         )
         lines = (found.value or [])[:ROWS]
         is_last = len(found.value or []) <= ROWS
-        return look.page(
+        return page.render(
             "deliveries.html",
-            tabs=tabs(look),
-            asked=asked,
+            tabs=tabs(page),
+            form=form,
             wanted=wanted,
-            is_filtered=bool(asked.terms) or any(look.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
+            is_filtered=bool(form.terms) or any(page.query.get(name) for name in (*TEXTS, "state", "event", "tenant")),
             is_nobody=found.value is None and not found.is_missing,
             states=STATES,
-            types=known_types(look),
-            channels=sorted(look.house.parts["channels"].known),
+            types=known_types(page),
+            channels=sorted(page.context.parts["channels"].known),
             found=found,
             lines=lines,
             next=None if is_last else lines[-1].id,
-            sentence=_sentence(look, asked, wanted, lines, is_whole=is_last and before is None),
+            sentence=_sentence(page, form, wanted, lines, is_whole=is_last and before is None),
             drawer=drawer,
             hide=hidden,
             failed=FAILED,
             bulk=_bulk(wanted),
-            copies=_copies(look, wanted),
+            copies=_copies(page, wanted),
         )
 
 
-def _named(look: PageRequest) -> DeliveryFilter:
+def _named(page: PageRequest) -> DeliveryFilter:
     """The filter of the address, but for its search, for what is theirs; what makes no sense in it is left out."""
-    states = [state for state in look.query.get("state", "").split(",") if state in STATES]
-    channel, recipient, kind, subject = (look.query.get(name, "").strip() or None for name in TEXTS)
+    states = [state for state in page.query.get("state", "").split(",") if state in STATES]
+    channel, recipient, kind, subject = (page.query.get(name, "").strip() or None for name in TEXTS)
     return DeliveryFilter(
         tuple(states) or None,
         channel,
         recipient,
-        number_of(look.query.get("event")),
-        their_tenant(look.who, look.query.get("tenant") or None),
+        number_of(page.query.get("event")),
+        their_tenant(page.who, page.query.get("tenant") or None),
         type=kind,
         subject=subject,
     )
 
 
 def _sentence(
-    look: PageRequest,
-    asked: SearchForm[SearchParams | None],
+    page: PageRequest,
+    form: SearchForm[SearchParams | None],
     wanted: DeliveryFilter,
     lines: Sequence[DeliveryLine],
     *,
     is_whole: bool,
 ) -> str:
-    if asked.problem:
-        return look.say("This search is not understood.")
+    if form.problem:
+        return page.say("This search is not understood.")
     if not lines:
-        return look.say("No delivery matches.") if not wanted.is_empty else look.say("No delivery yet.")
+        return page.say("No delivery matches.") if not wanted.is_empty else page.say("No delivery yet.")
     failed = sum(line.state in FAILED for line in lines)
     count = figure(len(lines))
     if is_whole:
-        said = look.say("One delivery") if len(lines) == 1 else look.say("%(count)s deliveries", count=count)
+        said = page.say("One delivery") if len(lines) == 1 else page.say("%(count)s deliveries", count=count)
     else:
-        said = look.say("%(count)s deliveries on this page", count=count)
+        said = page.say("%(count)s deliveries on this page", count=count)
     if not failed:
-        return look.say("%(deliveries)s; none of them waits for you.", deliveries=said)
+        return page.say("%(deliveries)s; none of them waits for you.", deliveries=said)
     if failed == 1:
-        return look.say("%(deliveries)s; one failed and waits for you.", deliveries=said)
-    return look.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
+        return page.say("%(deliveries)s; one failed and waits for you.", deliveries=said)
+    return page.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
 
 
 async def _listed(
-    look: PageRequest, asked: SearchForm[SearchParams | None], wanted: DeliveryFilter, before: int | None
+    page: PageRequest, form: SearchForm[SearchParams | None], wanted: DeliveryFilter, before: int | None
 ) -> Cached[list[DeliveryLine] | None]:
     """Nothing is looked for where the search means nothing; None where somebody is named who is not there."""
-    if asked.problem is not None:
+    if form.problem is not None:
         return Cached([])
-    key = ("deliveries", str(replace(wanted, sought=None)), before, asked.text)
-    return await look.see(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
+    key = ("deliveries", str(replace(wanted, search_params=None)), before, form.text)
+    return await page.load(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
 
 
 async def _nothing() -> None:
     return None
 
 
-async def _drawer(look: PageRequest, text: str) -> DeliveryDrawer:
+async def _drawer(page: PageRequest, text: str) -> DeliveryDrawer:
     """As far as it is theirs to see: another's is answered as one that is not there."""
     number = number_of(text)
     if number is None:
         return DeliveryDrawer(text[:30])
-    seen = await look.see(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
+    seen = await page.load(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
     if seen.is_missing:
         return DeliveryDrawer(text, is_busy=True)
     if seen.value is None:
-        return DeliveryDrawer(text, archived=await archived(look, "delivery", number))
-    if look.who.tenant not in (None, seen.value.delivery.tenant):
+        return DeliveryDrawer(text, archived=await archived(page, "delivery", number))
+    if page.who.tenant not in (None, seen.value.delivery.tenant):
         return DeliveryDrawer(text)
     row = seen.value.delivery
     said: Sequence[str] = ()
     if row.recipient is not None:
         key = ("why delivery", row.event_id, row.recipient, row.tenant)
         explain = partial(why_event, row.event_id, row.recipient, tenant=row.tenant)
-        said = (await look.see(key, explain, fresh=AT_ONCE)).value or ()
+        said = (await page.load(key, explain, fresh=AT_ONCE)).value or ()
     return DeliveryDrawer(
         str(number),
         seen.value,
@@ -173,7 +173,7 @@ async def _drawer(look: PageRequest, text: str) -> DeliveryDrawer:
         why=[hidden(each) for each in said],
         address=None if row.address is None else masked(row.address),
         payload=_payload(bytes(row.payload)),
-        copies=copies(look, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),
+        copies=copies(page, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),
     )
 
 
@@ -187,7 +187,7 @@ def _bulk(wanted: DeliveryFilter) -> dict[str, Any] | None:
     return {**wanted.as_detail(), "states": states, "all": True} if states else None
 
 
-def _copies(look: PageRequest, wanted: DeliveryFilter) -> dict[str, str]:
+def _copies(page: PageRequest, wanted: DeliveryFilter) -> dict[str, str]:
     given = {name: value for name, value in wanted.as_detail().items() if name != "states"}
     states = list(wanted.states or ())
     cli = ["delivery", "list"]
@@ -196,4 +196,4 @@ def _copies(look: PageRequest, wanted: DeliveryFilter) -> dict[str, str]:
     for state in states:
         cli += ["--state", state]
     cli += ["--", str(given["q"])] if "q" in given else []
-    return copies(look, cli=cli, path="deliveries", query={**given, "state": states or None})
+    return copies(page, cli=cli, path="deliveries", query={**given, "state": states or None})

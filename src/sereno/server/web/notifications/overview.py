@@ -38,7 +38,7 @@ from sereno.server.web.notifications.page_parts import (
 from sereno.server.web.notifications.queries import event as event_at
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, listed, sought_for
+from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import figure
 
 # What can be looked back at: seconds, seconds for each step of the picture, and how it is called.
@@ -57,73 +57,75 @@ ARRIVED = frozenset({"delivered", "read"})
 LONGEST_PAYLOAD = 20_000
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/notifications`, `/event?id=…`."""
 
     @pages.at("/notifications", of_tenants=True)
-    async def notifications(look: PageRequest) -> Response:
-        tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        kind, asked = look.query.get("type") or None, sought_for(look, EVENT_FIELDS)
-        wanted = look.query.get("range", "24h")
+    async def notifications(page: PageRequest) -> Response:
+        tenant = their_tenant(page.who, page.query.get("tenant") or None)
+        kind, form = page.query.get("type") or None, search_params_for(page, EVENT_FIELDS)
+        wanted = page.query.get("range", "24h")
         span = wanted if wanted in RANGES else "24h"
         told, health, events = await asyncio.gather(
-            _funnel(look, span, tenant, kind), _health(look, tenant), _events(look, asked, tenant, kind)
+            _funnel(page, span, tenant, kind), _health(page, tenant), _events(page, form, tenant, kind)
         )
         lines = (events.value or [])[:ROWS]
-        return look.page(
+        return page.render(
             "notifications.html",
-            tabs=tabs(look),
+            tabs=tabs(page),
             tenant=tenant,
             kind=kind,
-            asked=asked,
-            types=known_types(look),
+            form=form,
+            types=known_types(page),
             ranges=list(RANGES),
             range=span,
-            range_words=look.say(RANGES[span][2]),
-            sentence=_sentence(look, told.value, span),
+            range_words=page.say(RANGES[span][2]),
+            sentence=_sentence(page, told.value, span),
             told=told,
             lost=",".join(figures.FAILURES),
-            funnel=_stages(look, told.value, tenant, kind),
-            reasons=_reasons(look, told.value, tenant, kind),
-            failures=_failures(look, told.value, tenant, kind),
-            picture=_picture(look, told.value, *RANGES[span][:2]),
+            funnel=_stages(page, told.value, tenant, kind),
+            reasons=_reasons(page, told.value, tenant, kind),
+            failures=_failures(page, told.value, tenant, kind),
+            picture=_picture(page, told.value, *RANGES[span][:2]),
             health=health,
-            channels=[_card(look, each) for each in (health.value or [])] if health else [],
+            channels=[_card(page, each) for each in (health.value or [])] if health else [],
             found=events,
             lines=lines,
             next=lines[-1].id if len(events.value or []) > ROWS else None,
-            copies=_copies(look, asked.text, tenant, kind),
+            copies=_copies(page, form.text, tenant, kind),
         )
 
     @pages.at("/event", of_tenants=True)
-    async def event(look: PageRequest) -> Response:
-        number = number_of(look.query.get("id"))
+    async def event(page: PageRequest) -> Response:
+        number = number_of(page.query.get("id"))
         if number is None:
-            raise not_found(f"event {look.query.get('id', ''):.30}")
-        seen = await look.see(("event", number), partial(event_at, number), keep=False)
+            raise not_found(f"event {page.query.get('id', ''):.30}")
+        seen = await page.load(("event", number), partial(event_at, number), keep=False)
         if seen.value is None and not seen.is_missing:
             raise not_found(f"event {number}")
         if seen.value is not None:
-            check_theirs(look.who, seen.value.event.tenant, f"event {number}")
-        return look.page("event.html", tabs=tabs(look), number=number, seen=seen, **_of_event(look, number, seen.value))
+            check_theirs(page.who, seen.value.event.tenant, f"event {number}")
+        return page.render(
+            "event.html", tabs=tabs(page), number=number, seen=seen, **_of_event(page, number, seen.value)
+        )
 
 
-async def _funnel(look: PageRequest, span: str, tenant: str | None, kind: str | None) -> Any:
+async def _funnel(page: PageRequest, span: str, tenant: str | None, kind: str | None) -> Any:
     """Figures are kept by tenant or by kind: of both, the tenant's are shown."""
     since, step, _ = RANGES[span]
     event = kind if tenant is None else None
     look_up = partial(figures.funnel, since, step=step, tenant=tenant, event=event)
-    return await look.see(("funnel", span, tenant, event), look_up, fresh=FUNNEL_FRESH)
+    return await page.load(("funnel", span, tenant, event), look_up, fresh=FUNNEL_FRESH)
 
 
-async def _health(look: PageRequest, tenant: str | None) -> Any:
+async def _health(page: PageRequest, tenant: str | None) -> Any:
     """Of the whole house; no tenant's business."""
     if tenant is not None:
         return None
     look_up = partial(figures.channel_health, HEALTH_SECONDS, step=HEALTH_STEP)
     seen, pauses = await asyncio.gather(
-        look.see(("channel health", HEALTH_SECONDS), look_up, fresh=FUNNEL_FRESH),
-        look.see("pauses", notification_queries.pauses, fresh=AT_ONCE),
+        page.load(("channel health", HEALTH_SECONDS), look_up, fresh=FUNNEL_FRESH),
+        page.load("pauses", notification_queries.pauses, fresh=AT_ONCE),
     )
     stopped = {(each.channel, each.account): each for each in pauses.value or ()}
     return Cached(None if seen.value is None else [_as_now(each, stopped) for each in seen.value], seen.age)
@@ -138,93 +140,95 @@ def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]
 
 
 async def _events(
-    look: PageRequest, asked: SearchForm[SearchParams | None], tenant: str | None, kind: str | None
+    page: PageRequest, form: SearchForm[SearchParams | None], tenant: str | None, kind: str | None
 ) -> Any:
-    before = number_of(look.query.get("before"))
-    look_up = partial(post.list_events, kind=kind, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before)
-    return await listed(look, asked, ("events", kind, tenant, before), look_up)
+    before = number_of(page.query.get("before"))
+    look_up = partial(
+        post.list_events, kind=kind, tenant=tenant, search_params=form.wanted, limit=ROWS + 1, before=before
+    )
+    return await listed(page, form, ("events", kind, tenant, before), look_up)
 
 
-def _sentence(look: PageRequest, told: Funnel | None, span: str) -> str:
+def _sentence(page: PageRequest, told: Funnel | None, span: str) -> str:
     """What became of it, before any figure."""
     if told is None:
-        return look.say("The database does not answer in time.")
-    when = look.say(RANGES[span][2])
+        return page.say("The database does not answer in time.")
+    when = page.say(RANGES[span][2])
     if not told.matched and not told.sent and not told.skipped_total:
-        return look.say("Nobody was told anything %(when)s.", when=when)
-    sent = look.say(
+        return page.say("Nobody was told anything %(when)s.", when=when)
+    sent = page.say(
         "%(sent)s of %(matched)s deliveries were sent %(when)s",
         sent=figure(told.sent),
         matched=figure(max(told.matched, told.sent)),
         when=when,
     )
     if not told.skipped_total:
-        return look.say("%(sent)s; none was skipped.", sent=sent)
+        return page.say("%(sent)s; none was skipped.", sent=sent)
     skipped = figure(told.skipped_total)
     if not told.skipped:
-        return look.say("%(sent)s; %(skipped)s were skipped.", sent=sent, skipped=skipped)
-    reason = because(look, next(iter(told.skipped)))
+        return page.say("%(sent)s; %(skipped)s were skipped.", sent=sent, skipped=skipped)
+    reason = because(page, next(iter(told.skipped)))
     if len(told.skipped) == 1:
-        return look.say("%(sent)s; %(skipped)s were skipped, because %(why)s.", sent=sent, skipped=skipped, why=reason)
-    return look.say(
+        return page.say("%(sent)s; %(skipped)s were skipped, because %(why)s.", sent=sent, skipped=skipped, why=reason)
+    return page.say(
         "%(sent)s; %(skipped)s were skipped, mostly because %(why)s.", sent=sent, skipped=skipped, why=reason
     )
 
 
-def _stages(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _stages(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     """From everybody who was meant to those who have read it."""
     if told is None:
         return []
-    to = partial(look.link, "deliveries", tenant=_asked(look, tenant), type=kind)
+    to = partial(page.link, "deliveries", tenant=_asked(page, tenant), type=kind)
     return bars(
         [
-            (look.say("matched"), told.matched, "accent", to()),
-            (look.say("eligible"), told.eligible, "accent", None),
-            (look.say("sent"), told.sent, "ok", to(state="sent")),
-            (look.say("delivered"), told.delivered, "ok", to(state="delivered")),
-            (look.say("read"), told.read, "ok", to(state="read")),
+            (page.say("matched"), told.matched, "accent", to()),
+            (page.say("eligible"), told.eligible, "accent", None),
+            (page.say("sent"), told.sent, "ok", to(state="sent")),
+            (page.say("delivered"), told.delivered, "ok", to(state="delivered")),
+            (page.say("read"), told.read, "ok", to(state="read")),
         ]
     )
 
 
-def _reasons(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
-    to = look.link("deliveries", tenant=_asked(look, tenant), type=kind, state="skipped")
+def _reasons(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+    to = page.link("deliveries", tenant=_asked(page, tenant), type=kind, state="skipped")
     found = told.skipped if told is not None else {}
-    return bars((because(look, reason), number, "skip", to) for reason, number in found.items())
+    return bars((because(page, reason), number, "skip", to) for reason, number in found.items())
 
 
-def _failures(look: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _failures(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     found = told.failures if told is not None else {}
-    to = partial(look.link, "deliveries", tenant=_asked(look, tenant), type=kind)
-    return bars((look.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
+    to = partial(page.link, "deliveries", tenant=_asked(page, tenant), type=kind)
+    return bars((page.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
 
 
-def _asked(look: PageRequest, tenant: str | None) -> str | None:
+def _asked(page: PageRequest, tenant: str | None) -> str | None:
     """Whoever sees one tenant alone need not say which."""
-    return None if look.who.tenant else tenant
+    return None if page.who.tenant else tenant
 
 
-def _picture(look: PageRequest, told: Funnel | None, since: float, step: float) -> str:
+def _picture(page: PageRequest, told: Funnel | None, since: float, step: float) -> str:
     if told is None or not told.steps:
         return ""
-    names, found = over_time(look, told.steps, since, step)
+    names, found = over_time(page, told.steps, since, step)
     series = [
-        Series(look.say("sent"), "ok", [each.sent if each else 0 for each in found]),
-        Series(look.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
-        Series(look.say("failed"), "dead", [each.failed if each else 0 for each in found]),
+        Series(page.say("sent"), "ok", [each.sent if each else 0 for each in found]),
+        Series(page.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),
+        Series(page.say("failed"), "dead", [each.failed if each else 0 for each in found]),
     ]
-    return svg.bars(names, series, look.say("Deliveries by time: sent, skipped, failed"))
+    return svg.bars(names, series, page.say("Deliveries by time: sent, skipped, failed"))
 
 
-def _card(look: PageRequest, each: ChannelHealth) -> dict[str, Any]:
+def _card(page: PageRequest, each: ChannelHealth) -> dict[str, Any]:
     """What is shown of one provider."""
-    names, found = over_time(look, each.steps, HEALTH_SECONDS, HEALTH_STEP)
+    names, found = over_time(page, each.steps, HEALTH_SECONDS, HEALTH_STEP)
     series = [
-        Series(look.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
-        Series(look.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
-        Series(look.say("failed"), "dead", [step.failed if step else 0 for step in found]),
+        Series(page.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
+        Series(page.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
+        Series(page.say("failed"), "dead", [step.failed if step else 0 for step in found]),
     ]
-    label = look.say("What %(channel)s said in the last hour", channel=each.channel)
+    label = page.say("What %(channel)s said in the last hour", channel=each.channel)
     return {
         "health": each,
         "picture": svg.bars(names, series, label) if each.steps else "",
@@ -233,7 +237,7 @@ def _card(look: PageRequest, each: ChannelHealth) -> dict[str, Any]:
     }
 
 
-def _of_event(look: PageRequest, number: int, detail: EventDetail | None) -> dict[str, Any]:
+def _of_event(page: PageRequest, number: int, detail: EventDetail | None) -> dict[str, Any]:
     if detail is None:
         return {"event": None}
     event, tally = detail.event, detail.deliveries
@@ -244,46 +248,46 @@ def _of_event(look: PageRequest, number: int, detail: EventDetail | None) -> dic
         "total": detail.total,
         # The filter `length` of the pages is another one.
         "audience_count": len(event.audience or ()),
-        "sentence": _event_sentence(look, event, detail),
+        "sentence": _event_sentence(page, event, detail),
         "payload": json.dumps(hidden, ensure_ascii=False, indent=2)[:LONGEST_PAYLOAD],
         "is_masked": hidden != payload,
-        "funnel": _event_funnel(look, number, tally),
+        "funnel": _event_funnel(page, number, tally),
         "tally": [
-            (line, look.link("deliveries", event=number, state=line.state, channel=line.channel)) for line in tally
+            (line, page.link("deliveries", event=number, state=line.state, channel=line.channel)) for line in tally
         ],
-        "copies": copies(look, cli=["event", "show", str(number)], path=f"events/{number}"),
+        "copies": copies(page, cli=["event", "show", str(number)], path=f"events/{number}"),
     }
 
 
-def _event_sentence(look: PageRequest, event: EventLine, detail: EventDetail) -> str:
+def _event_sentence(page: PageRequest, event: EventLine, detail: EventDetail) -> str:
     total = detail.total
     count = f"{figure(total.value)}{'' if total.exact else '+'}"
     arrived = sum(line.count for line in detail.deliveries if line.state in ARRIVED)
     if not total.value:
-        return look.say("%(type)s: no delivery has come of it yet.", type=event.type)
-    return look.say(
+        return page.say("%(type)s: no delivery has come of it yet.", type=event.type)
+    return page.say(
         "%(type)s: %(arrived)s of %(count)s deliveries arrived.", type=event.type, arrived=figure(arrived), count=count
     )
 
 
-def _event_funnel(look: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
+def _event_funnel(page: PageRequest, number: int, tally: Sequence[TallyLine]) -> list[Bar]:
     def of(*states: str) -> int:
         return sum(line.count for line in tally if line.state in states)
 
-    to = partial(look.link, "deliveries", event=number)
+    to = partial(page.link, "deliveries", event=number)
     total = sum(line.count for line in tally)
     return bars(
         [
-            (look.say("matched"), total, "accent", to()),
-            (look.say("eligible"), total - of("skipped"), "accent", None),
-            (look.say("sent"), of(*GIVEN), "ok", to(state="sent")),
-            (look.say("delivered"), of(*ARRIVED), "ok", to(state="delivered")),
-            (look.say("read"), of("read"), "ok", to(state="read")),
+            (page.say("matched"), total, "accent", to()),
+            (page.say("eligible"), total - of("skipped"), "accent", None),
+            (page.say("sent"), of(*GIVEN), "ok", to(state="sent")),
+            (page.say("delivered"), of(*ARRIVED), "ok", to(state="delivered")),
+            (page.say("read"), of("read"), "ok", to(state="read")),
         ]
     )
 
 
-def _copies(look: PageRequest, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
+def _copies(page: PageRequest, text: str, tenant: str | None, kind: str | None) -> dict[str, str]:
     cli = ["event", "list", *(["--type", kind] if kind else []), *(["--tenant", tenant] if tenant else [])]
     cli += ["--", text] if text else []
-    return copies(look, cli=cli, path="events", query={"q": text, "type": kind, "tenant": tenant})
+    return copies(page, cli=cli, path="events", query={"q": text, "type": kind, "tenant": tenant})

@@ -88,25 +88,25 @@ def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
     return [Bar(name, number, kind, top, link) for name, number, kind, link in found]
 
 
-def over_time(look: PageRequest, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
+def over_time(page: PageRequest, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
     """The name of each step until now, and what was counted in it; None where nothing was."""
     by_time = {int(each.at.timestamp() // step): each for each in found}
-    last = int(look.now.timestamp() // step)
+    last = int(page.now.timestamp() // step)
     places = range(last - int(since // step) + 1, last + 1)
     form = "%H:%M" if since <= DAY else "%d %b %H:%M" if step < DAY else "%d %b"
-    names = [clock(datetime.fromtimestamp(place * step, UTC), look.zone, form) for place in places]
+    names = [clock(datetime.fromtimestamp(place * step, UTC), page.zone, form) for place in places]
     return names, [by_time.get(place) for place in places]
 
 
-def tabs(look: PageRequest) -> list[tuple[str, str, bool]]:
+def tabs(page: PageRequest) -> list[tuple[str, str, bool]]:
     """Path, name, and whether one is there; what is chosen of a tenant stays chosen."""
-    here = look.request.url.path.rpartition("/")[2]
+    here = page.request.url.path.rpartition("/")[2]
     here = UNDER.get(here, here)
-    tenant = None if look.who.tenant else look.query.get("tenant") or None
+    tenant = None if page.who.tenant else page.query.get("tenant") or None
     return [
-        (look.link(path, **({"tenant": tenant} if of_tenants else {})), name, path == here)
+        (page.link(path, **({"tenant": tenant} if of_tenants else {})), name, path == here)
         for path, name, of_tenants in TABS
-        if of_tenants or look.who.tenant is None
+        if of_tenants or page.who.tenant is None
     ]
 
 
@@ -115,11 +115,11 @@ def number_of(text: str | None) -> int | None:
     return cursor.number(text) or None
 
 
-def because(look: PageRequest, reason: str) -> str:
-    return look.say(BECAUSE[reason]) if reason in BECAUSE else reason
+def because(page: PageRequest, reason: str) -> str:
+    return page.say(BECAUSE[reason]) if reason in BECAUSE else reason
 
 
-def known_types(look: PageRequest) -> list[str]:
+def known_types(page: PageRequest) -> list[str]:
     """Kinds of events that the application declares."""
-    definitions: dict[str, Any] = look.house.parts["notifications"].definitions
+    definitions: dict[str, Any] = page.context.parts["notifications"].definitions
     return sorted(definitions)

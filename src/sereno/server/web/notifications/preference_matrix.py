@@ -51,7 +51,7 @@ class Matrix:
 
 
 def matrix(
-    look: PageRequest, kinds: Mapping[str, EventKind], rows: Iterable[PreferenceRow], recipient: str | None
+    page: PageRequest, kinds: Mapping[str, EventKind], rows: Iterable[PreferenceRow], recipient: str | None
 ) -> Matrix:
     """`recipient`: whose own words count as theirs; None for the defaults of a tenant."""
     preferences = [row.preference(recipient or "") for row in rows]
@@ -69,12 +69,12 @@ def matrix(
                 group = EventKind("", (), category, opt_in=all(each.opt_in for each in inside))
                 told = {channel for each in inside for channel in each.channels}
                 cells = [
-                    _cell(look, preferences, recipient, group, category, channel) if channel in told else None
+                    _cell(page, preferences, recipient, group, category, channel) if channel in told else None
                     for channel in channels
                 ]
                 lines.append(Line(category, True, None, cells))
         cells = [
-            _cell(look, preferences, recipient, kind, kind.category, channel) if channel in kind.channels else None
+            _cell(page, preferences, recipient, kind, kind.category, channel) if channel in kind.channels else None
             for channel in channels
         ]
         lines.append(Line(kind.name, False, kind, cells))
@@ -82,7 +82,7 @@ def matrix(
 
 
 def _cell(
-    look: PageRequest,
+    page: PageRequest,
     preferences: Sequence[Preference],
     recipient: str | None,
     kind: EventKind,
@@ -104,7 +104,7 @@ def _cell(
     return Cell(
         wanted=wanted,
         by="code" if row is None or is_critical else "own" if row.recipient is not None else "default",
-        who=words_of(look, row, is_critical=is_critical, is_on_request=not default),
+        who=words_of(page, row, is_critical=is_critical, is_on_request=not default),
         is_fixed=is_critical,
         is_limited=bool(choice.condition) and not is_critical,
         body={**place, "wanted": not wanted},
@@ -112,18 +112,18 @@ def _cell(
     )
 
 
-def words_of(look: PageRequest, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
+def words_of(page: PageRequest, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
     """Who says so."""
     if is_critical:
-        return look.say("always told: it is critical")
+        return page.say("always told: it is critical")
     if row is None:
-        return look.say("only for those who ask for it") if is_on_request else look.say("nobody says anything else")
-    named = " · ".join(name for name in (row.event, row.category, row.channel) if name) or look.say("everything")
+        return page.say("only for those who ask for it") if is_on_request else page.say("nobody says anything else")
+    named = " · ".join(name for name in (row.event, row.category, row.channel) if name) or page.say("everything")
     if row.recipient is not None:
-        return look.say("their own word about %(what)s", what=named)
+        return page.say("their own word about %(what)s", what=named)
     if row.tenant is not None:
-        return look.say("the default of %(tenant)s about %(what)s", tenant=row.tenant, what=named)
-    return look.say("the default for everybody about %(what)s", what=named)
+        return page.say("the default of %(tenant)s about %(what)s", tenant=row.tenant, what=named)
+    return page.say("the default for everybody about %(what)s", what=named)
 
 
 def as_line(row: PreferenceRow) -> dict[str, Any]:

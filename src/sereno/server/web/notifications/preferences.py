@@ -21,26 +21,26 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/preferences`."""
 
     @pages.at("/preferences", of_tenants=True)
-    async def preferences(look: PageRequest) -> Response:
-        tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        found = await look.see(("preferences", tenant), partial(_defaults, tenant), fresh=AT_ONCE)
-        kinds = known_kinds(look.house)
-        definitions: dict[str, EventDefinition] = look.house.parts["notifications"].definitions
-        return look.page(
+    async def preferences(page: PageRequest) -> Response:
+        tenant = their_tenant(page.who, page.query.get("tenant") or None)
+        found = await page.load(("preferences", tenant), partial(_defaults, tenant), fresh=AT_ONCE)
+        kinds = known_kinds(page.context)
+        definitions: dict[str, EventDefinition] = page.context.parts["notifications"].definitions
+        return page.render(
             "preferences.html",
-            tabs=tabs(look),
+            tabs=tabs(page),
             tenant=tenant,
             found=found,
             rows=[as_line(each) for each in found.value or []],
-            matrix=matrix(look, kinds, found.value or [], None),
-            kinds=[_kind(look, definitions[name]) for name in sorted(definitions)],
-            sentence=_sentence(look, definitions),
+            matrix=matrix(page, kinds, found.value or [], None),
+            kinds=[_kind(page, definitions[name]) for name in sorted(definitions)],
+            sentence=_sentence(page, definitions),
             whose=f"?{urlencode({'tenant': tenant})}" if tenant else "",
-            copies=copies(look, cli=None, path="preferences", query={"tenant": tenant}),
+            copies=copies(page, cli=None, path="preferences", query={"tenant": tenant}),
         )
 
 
@@ -49,21 +49,21 @@ def _defaults(tenant: str | None) -> Operation[list[PreferenceRow]]:
     return (yield from notification_queries.preferences(None, tenant=tenant))
 
 
-def _sentence(look: PageRequest, definitions: dict[str, EventDefinition]) -> str:
+def _sentence(page: PageRequest, definitions: dict[str, EventDefinition]) -> str:
     if not definitions:
-        return look.say("The application declares no event.")
+        return page.say("The application declares no event.")
     critical = sum(each.critical for each in definitions.values())
-    asked = sum(each.opt_in for each in definitions.values())
-    return look.say(
+    form = sum(each.opt_in for each in definitions.values())
+    return page.say(
         "Kinds of events: %(count)s; always told: %(critical)s; only on request: %(asked)s.",
         count=len(definitions),
         critical=critical,
-        asked=asked,
+        form=form,
     )
 
 
-def _kind(look: PageRequest, each: EventDefinition) -> dict[str, Any]:
-    channels, note = look.house.parts["channels"].resolve(each.channels)
+def _kind(page: PageRequest, each: EventDefinition) -> dict[str, Any]:
+    channels, note = page.context.parts["channels"].resolve(each.channels)
     return {
         "name": each.name,
         "category": each.category,

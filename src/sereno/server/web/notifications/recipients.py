@@ -14,7 +14,7 @@ from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import RecipientDetail, masked
 from sereno.notifications.rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
-from sereno.notifications.why import why_event, why_post
+from sereno.notifications.why import why_event, why_notification
 from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
@@ -27,7 +27,7 @@ from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, matrix, spoken
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
-from sereno.server.web.search_form import SearchForm, listed, sought_for
+from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import figure
 
 ROWS = 50
@@ -39,84 +39,87 @@ LONGEST_DATA = 10_000
 ADDRESS_STATES = ("active", "unverified", "invalid", "unsubscribed")
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/recipients`, `/recipient?key=…&tenant=…`."""
 
     @pages.at("/recipients", of_tenants=True)
-    async def recipients(look: PageRequest) -> Response:
-        tenant, asked = their_tenant(look.who, look.query.get("tenant") or None), sought_for(look, RECIPIENT_FIELDS)
-        before = number_of(look.query.get("before"))
-        wanted = partial(
-            notifications.list_recipients, tenant=tenant, sought=asked.wanted, limit=ROWS + 1, before=before
+    async def recipients(page: PageRequest) -> Response:
+        tenant, form = (
+            their_tenant(page.who, page.query.get("tenant") or None),
+            search_params_for(page, RECIPIENT_FIELDS),
         )
-        found = await listed(look, asked, ("recipients", tenant, before), wanted)
+        before = number_of(page.query.get("before"))
+        wanted = partial(
+            notifications.list_recipients, tenant=tenant, search_params=form.wanted, limit=ROWS + 1, before=before
+        )
+        found = await listed(page, form, ("recipients", tenant, before), wanted)
         lines = (found.value or [])[:ROWS]
         is_last = len(found.value or []) <= ROWS
-        return look.page(
+        return page.render(
             "recipients.html",
-            tabs=tabs(look),
-            asked=asked,
+            tabs=tabs(page),
+            form=form,
             tenant=tenant,
             found=found,
             lines=lines,
             next=None if is_last else lines[-1].id,
-            sentence=_sentence(look, asked, lines, is_whole=is_last and before is None),
-            copies=_copies(look, asked.text, tenant),
+            sentence=_sentence(page, form, lines, is_whole=is_last and before is None),
+            copies=_copies(page, form.text, tenant),
         )
 
     @pages.at("/recipient", of_tenants=True)
-    async def recipient(look: PageRequest) -> Response:
-        key = look.query.get("key", "")
-        tenant = their_tenant(look.who, look.query.get("tenant") or None)
-        seen = await look.see(
+    async def recipient(page: PageRequest) -> Response:
+        key = page.query.get("key", "")
+        tenant = their_tenant(page.who, page.query.get("tenant") or None)
+        seen = await page.load(
             ("recipient", key, tenant), partial(post_looks.recipient, key, tenant), fresh=AT_ONCE, keep=False
         )
         if seen.value is None and not seen.is_missing:
             raise not_found(f"recipient {key!r:.80}")
-        return look.page(
+        return page.render(
             "recipient.html",
-            tabs=tabs(look),
+            tabs=tabs(page),
             key=key,
             tenant=tenant,
             seen=seen,
-            **await _shown(look, key, tenant, seen),
+            **await _shown(page, key, tenant, seen),
         )
 
 
 def _sentence(
-    look: PageRequest, asked: SearchForm[SearchParams | None], lines: Sequence[RecipientLine], *, is_whole: bool
+    page: PageRequest, form: SearchForm[SearchParams | None], lines: Sequence[RecipientLine], *, is_whole: bool
 ) -> str:
-    if asked.problem:
-        return look.say("This search is not understood.")
+    if form.problem:
+        return page.say("This search is not understood.")
     if not lines:
-        return look.say("Nobody matches.") if look.query.get("q") else look.say("There is nobody to tell yet.")
+        return page.say("Nobody matches.") if page.query.get("q") else page.say("There is nobody to tell yet.")
     alone = sum(not line.channels for line in lines)
     if is_whole:
-        who = look.say("One recipient") if len(lines) == 1 else look.say("%(count)s recipients", count=len(lines))
+        who = page.say("One recipient") if len(lines) == 1 else page.say("%(count)s recipients", count=len(lines))
     else:
-        who = look.say("%(count)s recipients on this page", count=len(lines))
+        who = page.say("%(count)s recipients on this page", count=len(lines))
     if not alone:
-        return look.say("%(who)s; all of them can be reached.", who=who)
-    return look.say("%(who)s; %(count)s without an active address.", who=who, count=figure(alone))
+        return page.say("%(who)s; all of them can be reached.", who=who)
+    return page.say("%(who)s; %(count)s without an active address.", who=who, count=figure(alone))
 
 
 async def _shown(
-    look: PageRequest, key: str, tenant: str | None, seen: Cached[RecipientDetail | None]
+    page: PageRequest, key: str, tenant: str | None, seen: Cached[RecipientDetail | None]
 ) -> dict[str, Any]:
     """All that is shown of somebody. Their addresses are masked."""
     if seen.value is None:
         return {"detail": None}
-    asked = look.query.get("why", "").strip()
+    form = page.query.get("why", "").strip()
     mine = DeliveryFilter(recipient=key, tenant=tenant)
     last, types, said = await asyncio.gather(
-        look.see(("deliveries", str(mine), LAST), partial(post_looks.deliveries, mine, LAST, None)),
-        look.see("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
-        _why(look, key, tenant, asked) if asked else _nothing(),
+        page.load(("deliveries", str(mine), LAST), partial(post_looks.deliveries, mine, LAST, None)),
+        page.load("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
+        _why(page, key, tenant, form) if form else _nothing(),
     )
-    detail, kinds = seen.value, known_kinds(look.house)
+    detail, kinds = seen.value, known_kinds(page.context)
     quiet = _quiet(detail.preferences)
     # What other tenants are told of is nobody's business: of those, the declared kinds alone.
-    lately = (types.value or []) if look.who.tenant is None else []
+    lately = (types.value or []) if page.who.tenant is None else []
     data = json.loads(bytes(detail.recipient.data))
     whose = f"?{urlencode({'tenant': tenant})}" if tenant else ""
     return {
@@ -124,20 +127,20 @@ async def _shown(
         "person": detail.recipient,
         "addresses": [(each, masked(each.address)) for each in sorted(detail.addresses, key=_first)],
         "data": json.dumps(hidden(data), ensure_ascii=False, indent=2)[:LONGEST_DATA] if data else "",
-        "matrix": matrix(look, kinds, detail.preferences, key),
+        "matrix": matrix(page, kinds, detail.preferences, key),
         "preferences": [as_line(each) for each in detail.preferences],
         "quiet": quiet,
         "quiet_spans": [spoken(span) for span in (quiet.quiet if quiet else None) or ()],
         "last": last,
         "types": sorted({*kinds, *lately}),
-        "asked": asked,
+        "asked": form,
         "said": None if said is None else [hidden(each) for each in said],
         "hide": hidden,
-        "sentence": _about(look, detail),
+        "sentence": _about(page, detail),
         "api": f"recipients/{quote(key, safe='')}",
         "whose": whose,
         "copies": copies(
-            look,
+            page,
             cli=["recipient", "show", key, *(["--tenant", tenant] if tenant else [])],
             path=f"recipients/{quote(key, safe='')}",
             query={"tenant": tenant},
@@ -154,24 +157,24 @@ async def _nothing() -> None:
     return None
 
 
-async def _why(look: PageRequest, key: str, tenant: str | None, asked: str) -> Sequence[str] | None:
+async def _why(page: PageRequest, key: str, tenant: str | None, form: str) -> Sequence[str] | None:
     """Of one event by its number, or of a kind."""
-    number = number_of(asked)
+    number = number_of(form)
     if number is not None:
-        found = await look.see(("why event", number, key, tenant), partial(why_event, number, key, tenant=tenant))
-        return found.value or [look.say("There is no event %(id)s for them.", id=number)]
-    known = known_kinds(look.house)
+        found = await page.load(("why event", number, key, tenant), partial(why_event, number, key, tenant=tenant))
+        return found.value or [page.say("There is no event %(id)s for them.", id=number)]
+    known = known_kinds(page.context)
     return (
-        await look.see(("why", asked, key, tenant), partial(why_post, key, asked, tenant=tenant, known=known))
+        await page.load(("why", form, key, tenant), partial(why_notification, key, form, tenant=tenant, known=known))
     ).value
 
 
-def _about(look: PageRequest, detail: RecipientDetail) -> str:
+def _about(page: PageRequest, detail: RecipientDetail) -> str:
     active = sorted({each.channel for each in detail.addresses if each.state == "active"})
     key = detail.recipient.key
     if active:
-        return look.say("%(key)s can be reached by %(channels)s.", key=key, channels=", ".join(active))
-    return look.say("%(key)s has no active address: only the inbox reaches them.", key=key)
+        return page.say("%(key)s can be reached by %(channels)s.", key=key, channels=", ".join(active))
+    return page.say("%(key)s has no active address: only the inbox reaches them.", key=key)
 
 
 def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
@@ -180,6 +183,6 @@ def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
     return next(whole, None)
 
 
-def _copies(look: PageRequest, text: str, tenant: str | None) -> dict[str, str]:
+def _copies(page: PageRequest, text: str, tenant: str | None) -> dict[str, str]:
     cli = ["recipient", "list", *([f"--search={text}"] if text else []), *(["--tenant", tenant] if tenant else [])]
-    return copies(look, cli=cli, path="recipients", query={"q": text, "tenant": tenant})
+    return copies(page, cli=cli, path="recipients", query={"q": text, "tenant": tenant})

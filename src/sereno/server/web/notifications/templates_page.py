@@ -58,51 +58,51 @@ class TemplateRequest:
         return {name: value for name, value in named.items() if value}
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/templates`, `/template?event=…&channel=…`, `/template-preview?…`."""
 
     @pages.at("/templates")
-    async def all_templates(look: PageRequest) -> Response:
-        words, rows = await _words(look), await look.see("template rows", store.list_rows, fresh=AT_ONCE)
+    async def all_templates(page: PageRequest) -> Response:
+        words, rows = await _words(page), await page.load("template rows", store.list_rows, fresh=AT_ONCE)
         changed = {Key(row.event, row.channel, row.locale, row.tenant, row.part): row for row in rows.value or []}
-        lines = await asyncio.to_thread(_lines, words, changed, look.query.get("event") or None)
-        return look.page(
+        lines = await asyncio.to_thread(_lines, words, changed, page.query.get("event") or None)
+        return page.render(
             "templates.html",
-            tabs=tabs(look),
+            tabs=tabs(page),
             lines=lines[:MOST_LINES],
             is_cut=len(lines) > MOST_LINES,
             rows=rows,
-            events=sorted({*look.house.parts["notifications"].definitions, *(line["event"] for line in lines)}),
-            channels=sorted(look.house.parts["channels"].known),
-            event=look.query.get("event") or None,
-            sentence=_sentence(look, lines),
-            copies=copies(look, cli=["template", "list"], path="templates", query={"event": look.query.get("event")}),
+            events=sorted({*page.context.parts["notifications"].definitions, *(line["event"] for line in lines)}),
+            channels=sorted(page.context.parts["channels"].known),
+            event=page.query.get("event") or None,
+            sentence=_sentence(page, lines),
+            copies=copies(page, cli=["template", "list"], path="templates", query={"event": page.query.get("event")}),
         )
 
     @pages.at("/template")
-    async def one(look: PageRequest) -> Response:
-        asked = _asked(look)
-        words = await _words(look)
-        found = await asyncio.to_thread(words.find, asked.event, asked.channel, asked.locale, asked.tenant)
-        where = _place(asked)
-        past = await look.see(("template history", where), partial(templates.history, where), fresh=AT_ONCE)
-        here = found.get(asked.part)
+    async def one(page: PageRequest) -> Response:
+        form = _asked(page)
+        words = await _words(page)
+        found = await asyncio.to_thread(words.find, form.event, form.channel, form.locale, form.tenant)
+        where = _place(form)
+        past = await page.load(("template history", where), partial(templates.history, where), fresh=AT_ONCE)
+        here = found.get(form.part)
         source = here.text if here is not None else ""
-        return look.page(
+        return page.render(
             "template.html",
-            tabs=tabs(look),
-            asked=asked,
-            parts=[(part, found.get(part), look.link(part=part)) for part in PARTS],
+            tabs=tabs(page),
+            form=form,
+            parts=[(part, found.get(part), page.link(part=part)) for part in PARTS],
             counts=here,
             source=source,
             has_row=here is not None and not here.is_file and here.key == Key(*where),
             past=past,
             versions=_versions(past.value or [], source),
-            preview=f"template-preview?{urlencode(asked.message | {'part': asked.part})}",
-            api=_api(asked),
-            channels=sorted(look.house.parts["channels"].known),
+            preview=f"template-preview?{urlencode(form.message | {'part': form.part})}",
+            api=_api(form),
+            channels=sorted(page.context.parts["channels"].known),
             largest=LARGEST_SOURCE,
-            copies=_copies(look, asked),
+            copies=_copies(page, form),
         )
 
     _previews(pages)
@@ -110,33 +110,33 @@ def rooms(pages: PageRoutes) -> None:
 
 def _previews(pages: PageRoutes) -> None:
     @pages.at("/template-preview")
-    async def saved(look: PageRequest) -> Response:
-        return await _preview(look, _asked(look), None)
+    async def saved(page: PageRequest) -> Response:
+        return await _preview(page, _asked(page), None)
 
     @pages.at("/template-preview", role="admin", method="POST")
-    async def draft(look: PageRequest) -> Response:
+    async def draft(page: PageRequest) -> Response:
         """Of words that nobody has saved: whoever may save them may try them."""
-        look.house.guard.check_origin(look.request)
-        said = parse_qs((await look.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
-        return await _preview(look, _asked(look), said.get("source", [""])[0][: LARGEST_SOURCE + 1])
+        page.context.authenticator.check_origin(page.request)
+        said = parse_qs((await page.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
+        return await _preview(page, _asked(page), said.get("source", [""])[0][: LARGEST_SOURCE + 1])
 
 
-def _asked(look: PageRequest) -> TemplateRequest:
-    given = {name: look.query.get(name, "").strip() for name in ("event", "channel", "locale", "tenant")}
+def _asked(page: PageRequest) -> TemplateRequest:
+    given = {name: page.query.get(name, "").strip() for name in ("event", "channel", "locale", "tenant")}
     for name, value in given.items():
         check_text(name, value or None)
-    part = look.query.get("part", "body")
+    part = page.query.get("part", "body")
     return TemplateRequest(**given, part=part if part in PARTS else "body")
 
 
-def _place(asked: TemplateRequest) -> TemplatePlace:
-    return templates.place(asked.event, asked.channel, asked.part, asked.locale or None, asked.tenant or None)
+def _place(form: TemplateRequest) -> TemplatePlace:
+    return templates.place(form.event, form.channel, form.part, form.locale or None, form.tenant or None)
 
 
-async def _words(look: PageRequest) -> TemplateSet:
+async def _words(page: PageRequest) -> TemplateSet:
     """Files and rows, as they are now."""
-    seen = await look.see("template words", store.read, fresh=AT_ONCE)
-    made = await asyncio.to_thread(lambda: TemplateSet(directory_of(look.house.settings.templates)))
+    seen = await page.load("template words", store.read, fresh=AT_ONCE)
+    made = await asyncio.to_thread(lambda: TemplateSet(directory_of(page.context.settings.templates)))
     made.use_rows((seen.value[1] if seen.value is not None else None) or {})
     return made
 
@@ -159,11 +159,11 @@ def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) ->
     return [found[key] for key in sorted(found)]
 
 
-def _sentence(look: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
+def _sentence(page: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
-        return look.say("There is no template yet: functions of the code say it all, or nobody does.")
+        return page.say("There is no template yet: functions of the code say it all, or nobody does.")
     rows = sum("row" in line["parts"].values() for line in lines)
-    return look.say(
+    return page.say(
         "%(count)s messages have templates; %(rows)s of them were changed here.", count=len(lines), rows=rows
     )
 
@@ -171,14 +171,14 @@ def _sentence(look: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
 # What a recipient would read
 
 
-async def _preview(look: PageRequest, asked: TemplateRequest, draft: str | None) -> Response:
+async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None) -> Response:
     """A document of its own, which may do nothing."""
     try:
-        drawn = await _drawn(look, asked, draft)
+        drawn = await _drawn(page, form, draft)
     except SerenoError as error:
         drawn = f'<p class="wrong">{escape(str(error))}</p>'
-    page = (
-        f'<!doctype html><html lang="{look.language}"><meta charset="utf-8"><title>{escape(asked.event)}</title>'
+    html = (
+        f'<!doctype html><html lang="{page.language}"><meta charset="utf-8"><title>{escape(form.event)}</title>'
         "<style>body{font:14px/1.5 system-ui,sans-serif;margin:14px;color:#1d2433;background:#fff}"
         ".size{color:#5f667a;font-size:12px;margin:0 0 12px}meter{width:120px;vertical-align:middle}"
         ".wrong{color:#b23a30}body{overflow-wrap:anywhere}"
@@ -186,35 +186,35 @@ async def _preview(look: PageRequest, asked: TemplateRequest, draft: str | None)
         "hr{border:0;border-top:1px solid #e7e1d4;margin:14px 0}</style>"
         f"{drawn}"
     )
-    return HTMLResponse(page, headers=HEADERS)
+    return HTMLResponse(html, headers=HEADERS)
 
 
-async def _drawn(look: PageRequest, asked: TemplateRequest, draft: str | None) -> str:
-    words = await _words(look)
+async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) -> str:
+    words = await _words(page)
     if draft is not None:
-        _, rows = (await look.see("template words", store.read, fresh=AT_ONCE)).value or ("", None)
-        place = _place(asked)
+        _, rows = (await page.load("template words", store.read, fresh=AT_ONCE)).value or ("", None)
+        place = _place(form)
         words.use_rows({**(rows or {}), (place.event, place.channel, place.locale, place.tenant, place.part): draft})
-    seen = await look.see(
-        ("last payload", asked.event, asked.tenant), partial(store.last_payload, asked.event, asked.tenant or None)
+    seen = await page.load(
+        ("last payload", form.event, form.tenant), partial(store.last_payload, form.event, form.tenant or None)
     )
     if seen.value is None:
-        return f'<p class="wrong">{escape(look.say("There was no such event yet: nothing to try the words on."))}</p>'
+        return f'<p class="wrong">{escape(page.say("There was no such event yet: nothing to try the words on."))}</p>'
     # Of somebody real: what looks like a secret or an address is hidden here too.
     payload = masked(seen.value)
     recipient = Recipient(
-        key=look.say("somebody"),
-        tenant=asked.tenant or None,
-        locale=asked.locale or None,
+        key=page.say("somebody"),
+        tenant=form.tenant or None,
+        locale=form.locale or None,
         unsubscribe_url="https://example.com/unsubscribe",
     )
-    definition = look.house.parts["notifications"].definitions.get(asked.event)
-    made = await look.house.start_process(
-        partial(render, definition, words, asked.event, asked.channel, payload, recipient)
+    definition = page.context.parts["notifications"].definitions.get(form.event)
+    made = await page.context.start_process(
+        partial(render, definition, words, form.event, form.channel, payload, recipient)
     )
     if made is None:
-        return f'<p class="wrong">{escape(look.say("There are no words for this message yet."))}</p>'
-    return _size(look, asked.channel, made, payload) + _message(made)
+        return f'<p class="wrong">{escape(page.say("There are no words for this message yet."))}</p>'
+    return _size(page, form.channel, made, payload) + _message(made)
 
 
 def _message(made: Content) -> str:
@@ -228,14 +228,14 @@ def _message(made: Content) -> str:
     return "".join(parts)
 
 
-def _size(look: PageRequest, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
+def _size(page: PageRequest, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
     """How much of what the provider takes."""
-    known = look.house.parts["channels"].known.get(channel)
+    known = page.context.parts["channels"].known.get(channel)
     size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
     if largest is None:
-        said = look.say("%(size)s bytes", size=f"{size:,}")
+        said = page.say("%(size)s bytes", size=f"{size:,}")
     else:
-        said = look.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
+        said = page.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
     meter = ""
     if largest is not None:
         meter = (
@@ -243,7 +243,7 @@ def _size(look: PageRequest, channel: str, made: Content, payload: Mapping[str, 
         )
     if channel == SMS:
         number, _ = sms_parts("\n".join(text for text in (made.title, made.body) if text))
-        said += " · " + look.say("%(count)s parts of an SMS", count=number)
+        said += " · " + page.say("%(count)s parts of an SMS", count=number)
     is_over = largest is not None and size > largest
     return f'<p class="size{" wrong" if is_over else ""}">{meter}{escape(said)}</p>'
 
@@ -270,17 +270,17 @@ def _kind(line: str) -> str:
     return {"+": "plus", "-": "minus", "@": "dim"}.get(line[:1], "")
 
 
-def _api(asked: TemplateRequest) -> str:
+def _api(form: TemplateRequest) -> str:
     """The row of this place, as the API names it."""
-    path = "/".join(quote(each, safe="") for each in ("templates", asked.event, asked.channel, asked.part))
-    where = {name: value for name, value in (("locale", normal(asked.locale)), ("tenant", asked.tenant)) if value}
+    path = "/".join(quote(each, safe="") for each in ("templates", form.event, form.channel, form.part))
+    where = {name: value for name, value in (("locale", normal(form.locale)), ("tenant", form.tenant)) if value}
     return f"{path}?{urlencode(where)}" if where else path
 
 
-def _copies(look: PageRequest, asked: TemplateRequest) -> dict[str, str]:
-    cli = ["template", "show", asked.event, asked.channel]
+def _copies(page: PageRequest, form: TemplateRequest) -> dict[str, str]:
+    cli = ["template", "show", form.event, form.channel]
     for name in ("locale", "tenant"):
-        value = getattr(asked, name)
+        value = getattr(form, name)
         cli += [f"--{name}", value] if value else []
-    path = f"templates/{quote(asked.event, safe='')}/{quote(asked.channel, safe='')}"
-    return copies(look, cli=cli, path=path, query={"locale": asked.locale, "tenant": asked.tenant})
+    path = f"templates/{quote(form.event, safe='')}/{quote(form.channel, safe='')}"
+    return copies(page, cli=cli, path=path, query={"locale": form.locale, "tenant": form.tenant})

@@ -13,21 +13,21 @@ from sereno.server.web.page_routes import PageRoutes
 FRESH = 3.0
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/procedures`."""
 
     @pages.at("/procedures")
-    async def procedures(look: PageRequest) -> Response:
-        found = await look.see("procedures", list_allowed, fresh=FRESH)
+    async def procedures(page: PageRequest) -> Response:
+        found = await page.load("procedures", list_allowed, fresh=FRESH)
         lines = found.value or []
-        return look.page(
+        return page.render(
             "procedures.html",
             show="procedures",
             found=found,
             lines=lines,
             address=_address,
-            sentence=_sentence(look, lines),
-            copies=copies(look, cli=["procedure", "list"], path="procedures"),
+            sentence=_sentence(page, lines),
+            copies=copies(page, cli=["procedure", "list"], path="procedures"),
         )
 
 
@@ -36,9 +36,9 @@ def _address(line: Procedure) -> str:
     return f"procedures/{quote(line.allowed.target, safe='')}/{quote(line.allowed.name, safe='')}"
 
 
-def _sentence(look: PageRequest, lines: Sequence[Procedure]) -> str:
+def _sentence(page: PageRequest, lines: Sequence[Procedure]) -> str:
     if not lines:
-        return look.say("Jobs may call no stored procedure.")
+        return page.say("Jobs may call no stored procedure.")
     if len(lines) == 1:
-        return look.say("Jobs may call one stored procedure.")
-    return look.say("Jobs may call %(count)s stored procedures.", count=len(lines))
+        return page.say("Jobs may call one stored procedure.")
+    return page.say("Jobs may call %(count)s stored procedures.", count=len(lines))

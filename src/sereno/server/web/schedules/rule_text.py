@@ -11,16 +11,16 @@ from sereno.server.web.page_request import PageRequest
 _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60))
 
 
-def rule_words(look: PageRequest, rule: dict[str, Any], *, zone: bool = True) -> str:
+def rule_words(page: PageRequest, rule: dict[str, Any], *, zone: bool = True) -> str:
     """`zone`: also on whose clock. English is what the command line says."""
     try:
         when = decode(rule)
     except InvalidSchedule:
         return in_words(rule)
-    if look.language == "en":
+    if page.language == "en":
         words = in_words(rule)
         return words if zone else words.replace(f", {zone_of(rule)}", "", 1)
-    return _said(look, when) + (f", {zone_of(rule)}" if zone and not isinstance(when, Every | Once) else "")
+    return _said(page, when) + (f", {zone_of(rule)}" if zone and not isinstance(when, Every | Once) else "")
 
 
 def zone_of(rule: dict[str, Any]) -> str:
@@ -36,8 +36,8 @@ def exact(length: float | str | None) -> str:
     return f"{length / size:.6f}".rstrip("0").rstrip(".") + unit
 
 
-def _said(look: PageRequest, when: When) -> str:
-    say = look.say
+def _said(page: PageRequest, when: When) -> str:
+    say = page.say
     match when:
         case Once():
             return say("once at %(at)s UTC", at=f"{when.at:%Y-%m-%d %H:%M:%S}")

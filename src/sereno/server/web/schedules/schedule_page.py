@@ -80,85 +80,85 @@ RULE = {
 }
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/schedule?key=…`."""
 
     @pages.at("/schedule", of_tenants=True)
-    async def schedule(look: PageRequest) -> Response:
-        key = look.query.get("key", "")
+    async def schedule(page: PageRequest) -> Response:
+        key = page.query.get("key", "")
         if not 0 < len(key) <= NAME_LIMIT:
-            raise HTTPError(HTTPStatus.NOT_FOUND, look.say("There is no such schedule."))
+            raise HTTPError(HTTPStatus.NOT_FOUND, page.say("There is no such schedule."))
         check_text("key", key)
         seen, changes = await asyncio.gather(
-            look.see(("schedule", key, look.who.tenant), partial(_detail, look, key)),
-            _changes(look, key),
+            page.load(("schedule", key, page.who.tenant), partial(_detail, page, key)),
+            _changes(page, key),
         )
         found = seen.value
         if found is None:
-            words = look.say("The database is busy or away. This page tries again by itself.")
-            return look.page("problem.html", HTTPStatus.SERVICE_UNAVAILABLE, title=key, words=words)
+            words = page.say("The database is busy or away. This page tries again by itself.")
+            return page.render("problem.html", HTTPStatus.SERVICE_UNAVAILABLE, title=key, words=words)
         row = found.schedule
         state = state_of(row, found.now)
-        return look.page(
+        return page.render(
             "schedule.html",
             seen=seen,
             row=row,
             here_key=urlencode({"key": key}),
-            words=rule_words(look, row.rule),
+            words=rule_words(page, row.rule),
             its_jobs='by:"schedule:' + key.replace("\\", "\\\\").replace('"', '\\"') + '"',
-            sentence=_sentence(look, found, state),
+            sentence=_sentence(page, found, state),
             state=state,
             shade=SHADES.get(state, "off"),
-            origin=_origin(look, row),
+            origin=_origin(page, row),
             zone=zone_of(row.rule),
             upcoming=found.upcoming,
-            dots=dots(look, found.fires[:DOTS]),
+            dots=dots(page, found.fires[:DOTS]),
             fires=found.fires,
             late_of=late_of,
             took_of=took_of,
-            picture=_picture(look, found),
+            picture=_picture(page, found),
             args=masked(row.args),
-            is_known=row.task in look.house.parts["app"].registry.names,
+            is_known=row.task in page.context.parts["app"].registry.names,
             changes=changes,
             exact=exact,
             rule=RULE | row.rule,
             kind=row.rule.get("kind"),
             rest={name: value for name, value in exported(row).items() if name not in FORM},
-            copies=copies(look, cli=["schedule", "show", row.key], path="schedules/-", query={"key": row.key}),
+            copies=copies(page, cli=["schedule", "show", row.key], path="schedules/-", query={"key": row.key}),
         )
 
 
-def _detail(look: PageRequest, key: str) -> Operation[ScheduleDetail]:
+def _detail(page: PageRequest, key: str) -> Operation[ScheduleDetail]:
     """One that is not there and one of somebody else are told in the same words."""
     what = f"schedule {key!r:.80}"
     there = yield from store.page(ScheduleFilter(keys=[key]), 1)
     if not there:
         raise not_found(what)
-    check_theirs(look.who, there[0].tenant, what)
+    check_theirs(page.who, there[0].tenant, what)
     return (yield from schedules.show(key, fires=FIRES, upcoming=TO_COME))
 
 
-async def _changes(look: PageRequest, key: str) -> Any:
+async def _changes(page: PageRequest, key: str) -> Any:
     """Who changed it; the record of the house is closed to somebody of one tenant."""
-    if look.who.tenant is not None:
+    if page.who.tenant is not None:
         return None
     look_up = partial(tokens.audit_lines, subject=f"schedule {key}", most=AUDIT)
-    return await look.see(("schedule audit", key), look_up, fresh=5.0)
+    return await page.load(("schedule audit", key), look_up, fresh=5.0)
 
 
-def _sentence(look: PageRequest, found: ScheduleDetail, state: str) -> str:
+def _sentence(page: PageRequest, found: ScheduleDetail, state: str) -> str:
     """Its rule, and when it comes next or why it does not."""
-    row, say = found.schedule, look.say
-    words = rule_words(look, row.rule)
+    row, say = found.schedule, page.say
+    words = rule_words(page, row.rule)
     words = words[:1].upper() + words[1:]
     at = next_of(row, state) or (found.upcoming[0].at if found.upcoming and state == "enabled" else None)
     if at is not None:
-        seconds = (at - look.now).total_seconds()
+        seconds = (at - page.now).total_seconds()
         if seconds <= 0:
             return say("%(rule)s; due now.", rule=words)
         return say("%(rule)s; next in %(time)s.", rule=words, time=spoken(seconds))
     if state == "paused" and row.paused_until is not None:
-        return say("%(rule)s; paused until %(at)s.", rule=words, at=_full(look, row.paused_until))
+        return say("%(rule)s; paused until %(at)s.", rule=words, at=_full(page, row.paused_until))
     match state:
         case "paused":
             return say("%(rule)s; paused until somebody resumes it.", rule=words)
@@ -172,31 +172,31 @@ def _sentence(look: PageRequest, found: ScheduleDetail, state: str) -> str:
             return say("%(rule)s; the next counts from the end of the run that goes on.", rule=words)
 
 
-def _full(look: PageRequest, at: datetime) -> str:
-    return clock(at, look.zone, "%Y-%m-%d %H:%M")
+def _full(page: PageRequest, at: datetime) -> str:
+    return clock(at, page.zone, "%Y-%m-%d %H:%M")
 
 
-def _origin(look: PageRequest, row: ScheduleRow) -> str:
+def _origin(page: PageRequest, row: ScheduleRow) -> str:
     if row.declared_by is not None:
-        return look.say(
+        return page.say(
             "The code of %(service)s declares it: the next deploy writes it again, as the code says.",
             service=row.declared_by,
         )
-    return look.say("Made while the program runs: no deploy touches it.")
+    return page.say("Made while the program runs: no deploy touches it.")
 
 
-def _picture(look: PageRequest, found: ScheduleDetail) -> Markup | None:
+def _picture(page: PageRequest, found: ScheduleDetail) -> Markup | None:
     """How late each of the last runs began, and what never ran."""
     points = []
     for run in found.fires:
         if run.planned_at is None or (run.state in ("scheduled", "ready") and run.started_at is None):
             continue
         late = late_of(run)
-        words = run_words(look, run)
+        words = run_words(page, run)
         if late is not None:
-            words += " · " + look.say("%(time)s late", time=length(late))
+            words += " · " + page.say("%(time)s late", time=length(late))
         points.append(Point(run.planned_at, late, kind_of(run), words))
     if not points:
         return None
-    ends = (clock(min(each.at for each in points), look.zone, "%a %H:%M"), clock(look.now, look.zone, "%a %H:%M"))
-    return punctuality(points, look.say("How late each run began"), ends)
+    ends = (clock(min(each.at for each in points), page.zone, "%a %H:%M"), clock(page.now, page.zone, "%a %H:%M"))
+    return punctuality(points, page.say("How late each run began"), ends)

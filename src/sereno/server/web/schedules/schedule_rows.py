@@ -38,26 +38,26 @@ class Line:
     failed: str | None
 
 
-async def soonest(look: PageRequest, n: int = 5) -> Cached[list[Line]]:
+async def soonest(page: PageRequest, n: int = 5) -> Cached[list[Line]]:
     """The schedules that are due next, for `_schedule_rows.html`: give it as `lines`."""
-    wanted = ScheduleFilter(tenant=look.tenant)
-    seen = await look.see(
-        ("schedules soonest", look.tenant, n), partial(lines, wanted, limit=n, soonest=True), fresh=2.0
+    wanted = ScheduleFilter(tenant=page.tenant)
+    seen = await page.load(
+        ("schedules soonest", page.tenant, n), partial(lines, wanted, limit=n, soonest=True), fresh=2.0
     )
-    return Cached(None if seen.value is None else [line_of(look, each) for each in seen.value.items], seen.age)
+    return Cached(None if seen.value is None else [line_of(page, each) for each in seen.value.items], seen.age)
 
 
-def line_of(look: PageRequest, found: ScheduleLine) -> Line:
+def line_of(page: PageRequest, found: ScheduleLine) -> Line:
     row = found.row
-    state = state_of(row, look.now)
+    state = state_of(row, page.now)
     return Line(
         row,
-        f"{look.base}schedule?{urlencode({'key': row.key})}",
-        rule_words(look, row.rule, zone=False),
+        f"{page.base}schedule?{urlencode({'key': row.key})}",
+        rule_words(page, row.rule, zone=False),
         zone_of(row.rule),
         state,
         SHADES.get(state, "off"),
-        dots(look, found.runs),
+        dots(page, found.runs),
         next_of(row, state),
         (row.last_error or "dead") if row.failed_in_row else None,
     )
@@ -74,11 +74,11 @@ def next_of(row: ScheduleRow, state: str) -> datetime | None:
     return row.next_run_at if row.planned and state == "enabled" else None
 
 
-def dots(look: PageRequest, runs: list[FireRow]) -> Markup:
+def dots(page: PageRequest, runs: list[FireRow]) -> Markup:
     """The newest last, each with its story."""
-    marks = [Dot(kind_of(run), run_words(look, run), _job(look, run)) for run in reversed(runs)]
+    marks = [Dot(kind_of(run), run_words(page, run), _job(page, run)) for run in reversed(runs)]
     good = sum(run.state == "succeeded" for run in runs)
-    label = look.say("Last %(count)s runs: %(good)s succeeded", count=len(runs), good=good)
+    label = page.say("Last %(count)s runs: %(good)s succeeded", count=len(runs), good=good)
     return run_dots(marks, label)
 
 
@@ -89,15 +89,15 @@ def kind_of(run: FireRow) -> str:
     return KINDS.get(run.state, "wait")
 
 
-def run_words(look: PageRequest, run: FireRow) -> str:
+def run_words(page: PageRequest, run: FireRow) -> str:
     """When, what became of it, and how long it took or why not."""
-    said = [clock(run.planned_at or run.fired_at, look.zone, "%a %d %b %H:%M"), look.say(run.state)]
+    said = [clock(run.planned_at or run.fired_at, page.zone, "%a %d %b %H:%M"), page.say(run.state)]
     if run.reason is not None:
-        said.append(look.say(run.reason))
+        said.append(page.say(run.reason))
     if (took := took_of(run)) is not None:
         said.append(length(took.total_seconds()))
     if run.attempt > 1:
-        said.append(look.say("try %(number)s", number=run.attempt))
+        said.append(page.say("try %(number)s", number=run.attempt))
     return " · ".join(said)
 
 
@@ -115,5 +115,5 @@ def late_of(run: FireRow) -> float | None:
     return max(0.0, float((began - run.planned_at).total_seconds()))
 
 
-def _job(look: PageRequest, run: FireRow) -> str | None:
-    return None if run.job_id is None else f"{look.base}jobs?job={run.job_id}"
+def _job(page: PageRequest, run: FireRow) -> str | None:
+    return None if run.job_id is None else f"{page.base}jobs?job={run.job_id}"

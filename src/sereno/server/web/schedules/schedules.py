@@ -28,7 +28,7 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules import schedule_page
 from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.schedules.schedule_rows import line_of, next_of, state_of
-from sereno.server.web.search_form import SearchForm, sought_for
+from sereno.server.web.search_form import SearchForm, search_params_for
 from sereno.server.web.times import figure
 
 PAGE = 50
@@ -37,81 +37,81 @@ STATES = ("enabled", "paused", "disabled", "parked", "finished")
 MOST_CONCERNS = 5
 
 
-def rooms(pages: PageRoutes) -> None:
+def routes(pages: PageRoutes) -> None:
     """`/schedules`, and `/schedule?key=…`."""
-    schedule_page.rooms(pages)
+    schedule_page.routes(pages)
 
     @pages.at("/schedules", of_tenants=True)
-    async def schedules(look: PageRequest) -> Response:
-        named, after = _named(look), look.query.get("after", "")
-        asked = sought_for(look, SCHEDULE_FIELDS)
-        wanted = replace(named, sought=asked.wanted)
+    async def schedules(page: PageRequest) -> Response:
+        named, after = _named(page), page.query.get("after", "")
+        form = search_params_for(page, SCHEDULE_FIELDS)
+        wanted = replace(named, search_params=form.wanted)
         check_text("after", after or None)
-        span = look.query.get("span") if look.query.get("span") in SPANS else "24h"
-        seen, found, concerns, coming = await asyncio.gather(
-            _listed(look, asked, wanted, after),
+        span = page.query.get("span") if page.query.get("span") in SPANS else "24h"
+        seen, found, conditions, coming = await asyncio.gather(
+            _listed(page, form, wanted, after),
             # Of what is named: a search is no reason to count every schedule.
-            look.see(("schedules sum", repr(named)), partial(summary, named), fresh=5.0),
-            look.see(
-                ("attention", look.tenant), partial(attention, look.house.settings, tenant=look.tenant), fresh=5.0
+            page.load(("schedules sum", repr(named)), partial(summary, named), fresh=5.0),
+            page.load(
+                ("attention", page.tenant), partial(attention, page.context.settings, tenant=page.tenant), fresh=5.0
             ),
             # By tenant alone: whatever somebody types is no reason to read every schedule again.
-            forecast(look, ScheduleFilter(tenant=look.tenant), SPANS[str(span)]),
+            forecast(page, ScheduleFilter(tenant=page.tenant), SPANS[str(span)]),
         )
-        return look.page(
+        return page.render(
             "schedules.html",
-            asked=asked,
+            form=form,
             among=WINDOW,
-            sentence=_sought_sentence(look, asked, seen.value, after)
-            if asked.text
-            else _sentence(look, found.value, is_filtered=_is_filtered(look)),
-            is_filtered=_is_filtered(look),
+            sentence=_sought_sentence(page, form, seen.value, after)
+            if form.text
+            else _sentence(page, found.value, is_filtered=_is_filtered(page)),
+            is_filtered=_is_filtered(page),
             found=found,
-            soonest=_soonest(look, found.value),
-            concerns=[each for each in concerns.value or () if each.kind.startswith("schedule")][:MOST_CONCERNS],
-            said=partial(_said, look),
+            soonest=_soonest(page, found.value),
+            conditions=[each for each in conditions.value or () if each.kind.startswith("schedule")][:MOST_CONCERNS],
+            said=partial(_said, page),
             ways=ways,
-            words_of=partial(rule_words, look),
+            words_of=partial(rule_words, page),
             seen=seen,
-            lines=[line_of(look, each) for each in seen.value.items] if seen.value else [],
+            lines=[line_of(page, each) for each in seen.value.items] if seen.value else [],
             next=seen.value.next if seen.value else None,
             forecast=coming,
             span=span,
             spans=list(SPANS),
-            heat=_heat(look, coming.value, str(span)),
+            heat=_heat(page, coming.value, str(span)),
             crowd=crowd(coming.value),
             states=STATES,
-            state=look.query.get("state", ""),
+            state=page.query.get("state", ""),
             bulk=_bulk(wanted),
-            copies=_copies(look, wanted),
+            copies=_copies(page, wanted),
         )
 
 
-def _named(look: PageRequest) -> ScheduleFilter:
+def _named(page: PageRequest) -> ScheduleFilter:
     """What the address asks for, but for its search."""
-    task, state = look.query.get("task") or None, look.query.get("state")
-    for name, value in (("task", task), ("tenant", look.tenant)):
+    task, state = page.query.get("task") or None, page.query.get("state")
+    for name, value in (("task", task), ("tenant", page.tenant)):
         check_text(name, value)
-    return ScheduleFilter(task=task, tenant=look.tenant, states=(state,) if state in STATES else None)
+    return ScheduleFilter(task=task, tenant=page.tenant, states=(state,) if state in STATES else None)
 
 
 async def _listed(
-    look: PageRequest, asked: SearchForm[SearchParams | None], wanted: ScheduleFilter, after: str
+    page: PageRequest, form: SearchForm[SearchParams | None], wanted: ScheduleFilter, after: str
 ) -> Cached[ScheduleLines]:
     """Nothing is looked for where the search means nothing."""
-    if asked.problem is not None:
-        return Cached(ScheduleLines([], look.now))
-    key = ("schedules", repr(replace(wanted, sought=None)), after, asked.text)
-    return await look.see(key, partial(lines, wanted, limit=PAGE, after=after), fresh=2.0)
+    if form.problem is not None:
+        return Cached(ScheduleLines([], page.now))
+    key = ("schedules", repr(replace(wanted, search_params=None)), after, form.text)
+    return await page.load(key, partial(lines, wanted, limit=PAGE, after=after), fresh=2.0)
 
 
-def _is_filtered(look: PageRequest) -> bool:
-    asked = [look.query.get(name) for name in ("q", "task", "state")]
-    return any(asked) or (look.who.tenant is None and look.tenant is not None)
+def _is_filtered(page: PageRequest) -> bool:
+    form = [page.query.get(name) for name in ("q", "task", "state")]
+    return any(form) or (page.who.tenant is None and page.tenant is not None)
 
 
-def _sentence(look: PageRequest, found: ScheduleSum | None, *, is_filtered: bool) -> str:
-    say = look.say
+def _sentence(page: PageRequest, found: ScheduleSum | None, *, is_filtered: bool) -> str:
+    say = page.say
     if found is None:
         return say("Schedules")
     if found.total == 0:
@@ -127,55 +127,55 @@ def _sentence(look: PageRequest, found: ScheduleSum | None, *, is_filtered: bool
 
 
 def _sought_sentence(
-    look: PageRequest, asked: SearchForm[SearchParams | None], found: ScheduleLines | None, after: str
+    page: PageRequest, form: SearchForm[SearchParams | None], found: ScheduleLines | None, after: str
 ) -> str:
     """What a search has found."""
-    if asked.problem:
-        return look.say("This search is not understood.")
+    if form.problem:
+        return page.say("This search is not understood.")
     if found is None:
-        return look.say("Schedules")
+        return page.say("Schedules")
     if found.next is not None or after:
-        return look.say("%(count)s schedules on this page match.", count=len(found.items))
+        return page.say("%(count)s schedules on this page match.", count=len(found.items))
     if len(found.items) == 1:
-        return look.say("One schedule matches.")
+        return page.say("One schedule matches.")
     return (
-        look.say("%(count)s schedules match.", count=len(found.items))
+        page.say("%(count)s schedules match.", count=len(found.items))
         if found.items
-        else look.say("No schedule matches.")
+        else page.say("No schedule matches.")
     )
 
 
-def _soonest(look: PageRequest, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
+def _soonest(page: PageRequest, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
     """Those that are due next, each with when; one that is only to be planned then is not."""
     rows = [] if found is None else found.soonest
-    return [(row, at) for row in rows if (at := next_of(row, state_of(row, look.now))) is not None]
+    return [(row, at) for row in rows if (at := next_of(row, state_of(row, page.now))) is not None]
 
 
-def _said(look: PageRequest, concern: AlertCondition) -> str:
-    return filled(look.say(concern.said), concern.values)
+def _said(page: PageRequest, condition: AlertCondition) -> str:
+    return filled(page.say(condition.said), condition.values)
 
 
-def _heat(look: PageRequest, coming: Heatmap | None, span: str) -> str:
+def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
     """Five minutes a cell for a day; an hour a cell for a week."""
     if span == "24h":
-        return heat_picture(look, coming)
+        return heat_picture(page, coming)
     if coming is None or not coming.cells:
         return ""
     days = []
-    local = [(cell.at.astimezone(look.zone), cell.fires) for cell in coming.cells]
+    local = [(cell.at.astimezone(page.zone), cell.fires) for cell in coming.cells]
     for day, cells in groupby(local, key=lambda cell: cell[0].date()):
         fires: list[float | None] = [None] * HOURS
         for at, number in cells:
             fires[at.hour] = (fires[at.hour] or 0) + number
         name = f"{day:%a %d}"
-        days.append((name, [_hour(look, f"{name} {hour:02}:00", number) for hour, number in enumerate(fires)]))
-    return week_heat(days, look.say("Fires to come"))
+        days.append((name, [_hour(page, f"{name} {hour:02}:00", number) for hour, number in enumerate(fires)]))
+    return week_heat(days, page.say("Fires to come"))
 
 
-def _hour(look: PageRequest, at: str, number: float | None) -> Hour | None:
+def _hour(page: PageRequest, at: str, number: float | None) -> Hour | None:
     if number is None:
         return None
-    return Hour(look.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
+    return Hour(page.say("%(at)s %(count)s fires", at=at, count=f"{number:,.0f}"), number)
 
 
 def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
@@ -184,9 +184,9 @@ def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
     return {**given, "all": True}
 
 
-def _copies(look: PageRequest, wanted: ScheduleFilter) -> dict[str, str]:
+def _copies(page: PageRequest, wanted: ScheduleFilter) -> dict[str, str]:
     states: Sequence[str] = list(wanted.states or ())
-    text = None if wanted.sought is None else wanted.sought.text
+    text = None if wanted.search_params is None else wanted.search_params.text
     cli = ["schedule", "list", *([f"--search={text}"] if text else [])]
     for option, value in (
         ("--task", wanted.task),
@@ -195,4 +195,4 @@ def _copies(look: PageRequest, wanted: ScheduleFilter) -> dict[str, str]:
     ):
         cli += [option, value] if value else []
     query = {"q": text, "task": wanted.task, "tenant": wanted.tenant, "states": states or None}
-    return copies(look, cli=cli, path="schedules", query=query)
+    return copies(page, cli=cli, path="schedules", query=query)
