@@ -365,7 +365,7 @@ class Notifications:
                 name=f"sereno.{name}", queue=QUEUE, retry=retry, timeout=timeout, history=history
             )
             self._tasks[name] = decorate(function)
-        self._each_minute(self._tasks["sweep_post"].job())
+        self._each_minute(self._tasks["sweep_notifications"].job())
 
     def _task(self, name: str) -> Task[..., Any]:
         self._declare_tasks()

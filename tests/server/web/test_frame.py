@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from sereno.server.web.page_request import ROOMS
+from sereno.server.web.page_request import SECTIONS
 from tests.server.api.conftest import Served
 from tests.server.web.visit import Visits
 
@@ -54,8 +54,8 @@ def test_everything_has_a_key(browse: Visits, site: Served) -> None:
 def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
     page = browse("")
     links = page.locator("aside nav a")
-    assert links.count() == len(ROOMS)
-    assert len({key for _, _, key, _ in ROOMS}) == len(ROOMS), "two pages share a key"
+    assert links.count() == len(SECTIONS)
+    assert len({key for _, _, key, _ in SECTIONS}) == len(SECTIONS), "two pages share a key"
     # Wherever a key leads, this page stays: the pages themselves are looked at elsewhere.
     page.evaluate("""() => {
         window.went = [];
@@ -63,10 +63,10 @@ def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
     }""")
     # A `g` is forgotten after a while: none passes between two keys.
     page.clock.set_fixed_time("2099-01-01T00:00:00Z")
-    for _, _, key, _ in ROOMS:
+    for _, _, key, _ in SECTIONS:
         page.keyboard.press("g")
         page.keyboard.press(key)
-    assert page.evaluate("went") == [f"{site.url}/{path}" for path, _, _, _ in ROOMS]
+    assert page.evaluate("went") == [f"{site.url}/{path}" for path, _, _, _ in SECTIONS]
     # A key that leads nowhere is forgotten, and what follows means what it means.
     page.keyboard.press("g")
     page.keyboard.press("z")

@@ -18,7 +18,7 @@ from sereno.access.identity import ROLES
 from sereno.jobs.lifecycle import STATES
 from sereno.monitoring.alerts.condition import LEVELS, SAID
 from sereno.server.web.messages import LANGUAGES, choose, dictionary, say
-from sereno.server.web.page_request import ROOMS, environment
+from sereno.server.web.page_request import SECTIONS, environment
 
 WEB = Path(sereno.server.web.__file__).parent
 OTHERS = [language for language in LANGUAGES if language != "en"]
@@ -29,7 +29,7 @@ CHOSEN = {
     *LEVELS,
     *ROLES,
     *STATES,
-    *(name for _, name, _, _ in ROOMS),
+    *(name for _, name, _, _ in SECTIONS),
     *(HTTPStatus(status).phrase for status in PROBLEMS),
     *("matched", "eligible", "sent", "delivered", "read"),
     *("show", "why"),

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from sereno import Sereno
 from sereno.access.identity import Role
 from sereno.server import asgi
-from sereno.server.web.build import ROOMS
+from sereno.server.web.build import SECTIONS
 from sereno.server.web.page_routes import Page, PageRoutes
 from tests.server.api.world import EVENT, FINGERPRINT, Things
 
@@ -49,7 +49,7 @@ def pages(app: Sereno) -> list[Door]:
     """Those that can be looked at, from the same table that the server is made from."""
     known = Known(asgi(app)._context)
     known.doors = []
-    for room in ROOMS:
+    for room in SECTIONS:
         room.routes(known)
     return [router for router in known.doors if router.method == "GET"]
 

@@ -48,7 +48,7 @@ from sereno.server.api.schedules import schedules
 from sereno.server.shared.context import ServerContext
 from sereno.version import __version__
 
-ROOMS = (
+SECTIONS = (
     jobs,
     job_reveal,
     alerts,
@@ -95,7 +95,7 @@ def build(context: ServerContext) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    for room in ROOMS:
+    for room in SECTIONS:
         # Included, each route would be worked out a second time, and all of them while the first request waits.
         app.router.routes.extend(room.routes(context).routes)
     _describe(app)

@@ -27,7 +27,7 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.procedures import procedures_page
 from sereno.server.web.schedules import schedules
 
-ROOMS = (
+SECTIONS = (
     now,
     jobs,
     bulk_operations,
@@ -54,6 +54,6 @@ ROOMS = (
 def routes(context: ServerContext) -> list[BaseRoute]:
     """The pages, and what they are dressed in."""
     pages = PageRoutes(context)
-    for room in ROOMS:
+    for room in SECTIONS:
         room.routes(pages)
     return [*static_files.routes(), *pages.routes]

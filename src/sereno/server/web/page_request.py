@@ -34,7 +34,7 @@ THEMES = ("light", "dark")
 # Lists shrink to a tenth; more effort would gain little and cost the time that it saves.
 WORTH_PACKING, PACKED_HOW = 2000, 4
 # Path, name, key after `g`, and whether somebody of one tenant sees it.
-ROOMS = (
+SECTIONS = (
     ("", "Now", "n", False),
     ("schedules", "Schedules", "s", True),
     ("jobs", "Jobs", "j", True),
@@ -47,8 +47,8 @@ ROOMS = (
     ("system", "System", "y", False),
 )
 
-# Pages that belong to a room of another name.
-ROOM_OF = (
+# Pages that belong to a section of another name.
+SECTION_OF = (
     {
         "schedule": "schedules",
         "operations": "jobs",
@@ -184,14 +184,14 @@ class PageRequest:
             "base": self.base,
             "clock": lambda at, form="%H:%M": times.clock(at, self.zone, form),
             "frame": "bare.html" if is_live else "frame.html",
-            "here": ROOM_OF.get(self._path, self._path),
+            "here": SECTION_OF.get(self._path, self._path),
             "language": self.language,
             "link": self.link,
-            "look": self,
+            "page": self,
             "may": self.may,
             "now": self.now,
             "query": self.query,
-            "rooms": [room for room in ROOMS if room[3] or self._sees_all],
+            "sections": [section for section in SECTIONS if section[3] or self._sees_all],
             "theme": self._chosen("sereno_theme", THEMES),
             "when": lambda at: times.when(at, self.now, self.zone, self.say),
         }
