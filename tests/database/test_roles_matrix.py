@@ -21,7 +21,7 @@ select relname from pg_class where relnamespace = 'sereno'::regnamespace and rel
 and relname !~ '_[0-9]{8}$' order by relname
 """
 # Nobody moves the clock but tests, which have a database of their own.
-FOR_THE_OWNER = {"rehearsal.travel"}
+FOR_THE_OWNER = {"testing/test_support.travel"}
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connec
     begins = one(connection, "select date_trunc('day', sereno.now(), 'UTC')")
     name = day_of(connection)
     day = {"name": name, "begins": begins, "ends": begins.replace(hour=23, minute=59), "most": 2000}
-    top = plan(connection, "jobs/settlement", "carry", day)
+    top = plan(connection, "jobs/attempt_partitions", "carry", day)
     for table in ("jobs", "history_dead", name, day_of(connection, "history_done")):
         found = accesses(top, table)
         assert found, table

@@ -204,7 +204,7 @@ def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
 
 def rows_read(connection: Connection, floor: int) -> int:
     """Pages that a take touches on the index of what is due."""
-    explain = f"explain (analyze, buffers, format json) {queries('ticks')['take']}".encode()
+    explain = f"explain (analyze, buffers, format json) {queries('schedules/tick')['take']}".encode()
     with connection.transaction(force_rollback=True):
         found = connection.execute(explain, {"floor": floor, "limit": 100, "look_at_held": False}).fetchone()
     assert found is not None

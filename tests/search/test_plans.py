@@ -67,9 +67,9 @@ def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[A
     try:
         statement = next(operation)
         while True:
-            name = re.match(r"/\* sereno\.(\w+)\.(\w+) \*/", statement.sql)
+            name = re.match(r"/\* sereno\.([\w.]+)\.(\w+) \*/", statement.sql)
             assert name is not None
-            top = plan(connection, name[1], name[2], statement.params)
+            top = plan(connection, name[1].replace(".", "/"), name[2], statement.params)
             for table in ("deliveries", "events", "recipients", "addresses", "schedules"):
                 found.setdefault(table, set()).update(accesses(top, table))
             rows = connection.execute(statement.sql.encode(), statement.params).fetchall()

@@ -153,7 +153,7 @@ def audit_lines(
 ) -> Operation[list[AuditRow]]:
     """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…".
 
-    `sought`: what a search asks, among as many; a whole subject is found by its index.
+    `search_params`: what a search asks, among as many; a whole subject is found by its index.
     """
     found, _ = yield from audit_page(
         before=before, subject=subject, actor=actor, action=action, search_params=search_params, most=most

@@ -105,7 +105,7 @@ class JobFilter:
 class ScheduleFilter:
     """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
 
-    `tasks`: of one of these. `sought`: what a search asks besides.
+    `tasks`: of one of these. `search_params`: what a search asks besides.
     """
 
     keys: Collection[str] | None = None
@@ -140,7 +140,7 @@ class ScheduleFilter:
         return cls(**{name: params[name] for name in names}, search_params=search_params)
 
     def params(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}
         given = values | {
             "keys": None if self.keys is None else sorted(self.keys),
             "states": None if self.states is None else sorted(self.states),
@@ -156,7 +156,7 @@ class ScheduleFilter:
 
     def as_detail(self) -> dict[str, Any]:
         """What was given, for the audit. `q`: the search."""
-        names = [field.name for field in fields(self) if field.name not in ("sought", "tasks")]
+        names = [field.name for field in fields(self) if field.name not in ("search_params", "tasks")]
         values = {name: getattr(self, name) for name in names}
         if self.search_params is not None and self.search_params.text:
             values["q"] = self.search_params.text

@@ -52,7 +52,7 @@ def list_groups(
 ) -> Operation[list[ErrorGroup]]:
     """Kinds of failure that were seen in a span; with a tenant, counted for that one alone. `muted`: also those.
 
-    `sought`: what a search asks; one that says `muted:` decides by itself.
+    `search_params`: what a search asks; one that says `muted:` decides by itself.
     """
     return error_groups.list_groups(
         span(since),

@@ -54,7 +54,7 @@ def list_tenants(
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[TenantLine]]:
-    """Those for whom something was done, or who are stopped; the busiest first. `sought`: what a search asks."""
+    """Those for whom something was done, or who are stopped; the busiest first. `search_params`: what a search asks."""
     check_text("tenant", part)
     check_span(since)
     if not 0 <= skip <= DEEPEST:

@@ -122,7 +122,7 @@ def list_events(
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[EventLine]]:
-    """The newest first; `before`: the id at which the page before ended. `sought`: what a search asks."""
+    """The newest first; `before`: the id at which the page before ended. `search_params`: what a search asks."""
     _check_texts(type=kind, tenant=tenant)
     look = notification_queries.events(
         kind=kind, tenant=tenant, since=since, before=before, limit=limit, search_params=search_params
@@ -204,7 +204,7 @@ def list_recipients(
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[RecipientLine]]:
-    """The newest first; "user:*" is a pattern. `sought`: what a search asks."""
+    """The newest first; "user:*" is a pattern. `search_params`: what a search asks."""
     _check_texts(pattern=pattern, tenant=tenant)
     look = notification_queries.recipients(
         pattern=pattern, tenant=tenant, before=before, limit=limit, search_params=search_params

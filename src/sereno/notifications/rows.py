@@ -203,7 +203,7 @@ class ChannelPause(msgspec.Struct, kw_only=True):
 class DeliveryFilter:
     """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
 
-    `sought`: what a search asks besides.
+    `search_params`: what a search asks besides.
     """
 
     states: Collection[str] | None = None
@@ -236,7 +236,7 @@ class DeliveryFilter:
         return {name: value for name, value in self._named().items() if value is not None} | said
 
     def _named(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "sought"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}
         return values | {"states": None if self.states is None else sorted(self.states)}
 
 

@@ -81,7 +81,7 @@ def find(key: str) -> Operation[ScheduleRow]:
 def show(
     key: str, *, fires: int = 10, upcoming: int = 5, search_params: SearchParams | None = None
 ) -> Operation[ScheduleDetail]:
-    """`sought`: what a search asks of its fires."""
+    """`search_params`: what a search asks of its fires."""
     row = yield from find(key)
     past = yield from store.fires(row.id, fires, search_params)
     now = moment((yield from store.clock()))

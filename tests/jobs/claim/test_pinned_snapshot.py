@@ -26,7 +26,7 @@ def pages_read(connection: Connection, owner: int, floor: int) -> int:
     queue = wanted(BATCH, QUEUE) | {"floors": [{"priority": PRIORITY, "floor": floor}]}
     params = {"session": owner, "tasks": ["work"], "queues": json.dumps([queue]), "wakes": 0, "served": ["default"]}
     with connection.transaction(force_rollback=True):
-        explain = f"explain (analyze, buffers, format json) {queries('jobs')['claim']}".encode()
+        explain = f"explain (analyze, buffers, format json) {queries('jobs/transitions')['claim']}".encode()
         found = connection.execute(explain, params).fetchone()
     assert found is not None
     (scan,) = (node for node in nodes(found[0][0]["Plan"]) if node.get("Index Name") == "jobs_ready")

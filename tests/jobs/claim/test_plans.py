@@ -56,7 +56,7 @@ SUCCEEDING = {"session": 1} | {name: f"{{{text[1:-1]}}}" for name, text in LITER
 def test_a_claim_walks_the_index_of_ready_rows_from_its_floor(connection: Connection) -> None:
     top = plan(
         connection,
-        "jobs",
+        "jobs/transitions",
         "claim",
         {
             "session": 1,

@@ -277,8 +277,8 @@ async def test_what_is_gathered_is_found_by_an_index_of_its_own(
     connection.execute("analyze sereno.deliveries")
     event = one(connection, "select id from sereno.events")
     for noun, name, values in (
-        ("deliveries", "gather", {"ids": numbers(connection)[:1], "job": JOB}),
-        ("events", "fan_out", {"event": event, "size": 5000, "sizes": "{}"}),
+        ("notifications/deliveries/store", "gather", {"ids": numbers(connection)[:1], "job": JOB}),
+        ("notifications/events", "fan_out", {"event": event, "size": 5000, "sizes": "{}"}),
     ):
         found = accesses(plan(connection, noun, name, values), "deliveries")
         assert "Seq Scan" not in {access.how for access in found}, name

@@ -133,7 +133,7 @@ async def _shown(
         "quiet_spans": [spoken(span) for span in (quiet.quiet if quiet else None) or ()],
         "last": last,
         "types": sorted({*kinds, *lately}),
-        "asked": form,
+        "form": form,
         "said": None if said is None else [hidden(each) for each in said],
         "hide": hidden,
         "sentence": _about(page, detail),
