@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
 from sereno.archive.client import Archive
+from sereno.bulk.operations import changes
 from sereno.channels.contract import Chain
 from sereno.channels.registry import Channels
 from sereno.database import roles
@@ -17,6 +19,7 @@ from sereno.database.connect import connect
 from sereno.database.database import Database
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import Migration, check, migrate
+from sereno.database.statement import Operation
 from sereno.decorators import BatchDecorator, ScheduleDecorator, TaskDecorator
 from sereno.duration import Duration
 from sereno.errors import ConfigurationError
@@ -30,6 +33,8 @@ from sereno.jobs.retry import Backoff
 from sereno.jobs.task import DEFAULT_TIMEOUT, Registry, define, define_queue
 from sereno.jobs.task_handle import Task
 from sereno.jobs.task_rows import declare_code
+from sereno.monitoring.alerts.registry import AlertRegistry
+from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.notifications.client import ChannelName, Event, Notifications
 from sereno.notifications.event import Digest, Throttle
 from sereno.notifications.recipients.client import Inbox, Recipients
@@ -39,6 +44,7 @@ from sereno.schedules.rules.when import Every, When
 from sereno.schedules.schedule import ScheduleOptions
 from sereno.schedules.scheduler import Scheduler
 from sereno.settings import load
+from sereno.worker import bulk_task
 from sereno.worker.context import Context
 from sereno.worker.worker import Worker
 
@@ -66,7 +72,9 @@ class Sereno:
         self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
         self.recipients = Recipients(self.database, self.notifications.channels.check_address)
         self.inbox = Inbox(self.database)
-        self.alerts = self.notifications.alerts
+        self.alerts = AlertRegistry(
+            self.database, self.notifications.channels.known, self.notifications.dispatch.exchange, self.task
+        )
         self.archive = Archive(self.database, self.task)
         self.schedules.others = lambda: self.archive.schedules(self.schedules)
 
@@ -307,13 +315,29 @@ class Sereno:
         self.archive.register()
         return Worker(
             self.database,
-            self.notifications.register(self.registry),
+            self._registry_for_worker(),
             queues or self.default_queues(),
             service=self.service,
-            declare_more=self.notifications.declare,
+            declare_more=self._declare_notifications,
             on_close=self.notifications.dispatch.close,
             **options,
         )
+
+    def _registry_for_worker(self) -> Registry:
+        """Return the registry; if it has tasks at all, with those of alerts and bulk operations."""
+        if len(self.alerts.register(self.registry)):
+            bulk_task.register(
+                self.registry, self.database, changes(partial(self.notifications.requeue_operation, only_known=True))
+            )
+        return self.registry
+
+    def _declare_notifications(self) -> Operation[None]:
+        yield from self.notifications.declare()
+        yield from self.alerts.declare()
+
+    def scheduler(self) -> Scheduler | None:
+        """Return a scheduler with its alert watcher; None where the settings turn it off."""
+        return scheduler_with_alerts(self.database.url, self.settings) if self.settings.scheduler else None
 
     def declare(self) -> None:
         """Write what the code says, as a worker does: limits first, so that the first jobs of a schedule pass them."""
@@ -329,7 +353,7 @@ class Sereno:
         """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
         worker = self.worker(queues)
         await self.adeclare()
-        scheduler = Scheduler(self.database.url, self.settings) if self.settings.scheduler else None
+        scheduler = self.scheduler()
         if scheduler is not None:
             scheduler.start()
         task = asyncio.create_task(worker.run())

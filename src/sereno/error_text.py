@@ -49,6 +49,16 @@ class ErrorText(NamedTuple):
         return f"{self.name}({self.message!r})"
 
 
+class Failure(NamedTuple):
+    """One failure, and the kind it is of. `frame` is where it was raised, `shop.py:charge`; empty if nobody knows."""
+
+    fingerprint: str
+    task: str
+    error_type: str
+    message: str
+    frame: str = ""
+
+
 def describe(error: BaseException) -> ErrorText:
     """Return the exception as text that PostgreSQL can store. Never raises."""
     kind, message = class_name(error), storable(error)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sereno import Backoff, Context, Dead, Every, Limit, Sereno
+from sereno.channels.contract import IN_APP
 from sereno.jobs.task_handle import Task
 from sereno.notifications.client import Event
-from sereno.notifications.event import IN_APP
 from tests.notifications.conftest import Pager, Tender
 
 QUICK = Backoff(1, delays=["50ms"], jitter=0)

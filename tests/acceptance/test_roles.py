@@ -17,7 +17,7 @@ from sereno.access.operations import create
 from sereno.bulk import operations as bulk
 from sereno.database import migrate
 from sereno.database.statement import run
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
 from sereno.monitoring.doctor import doctor

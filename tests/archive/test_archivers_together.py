@@ -15,6 +15,7 @@ import pytest
 from sereno import Sereno
 from sereno.archive import parquet
 from sereno.database.connect import Line
+from sereno.schedules.maintenance import fires_duty
 from sereno.settings import Settings
 from sereno.worker.maintenance import housekeeping, retention
 from tests.archive.archive_steps import (
@@ -123,7 +124,7 @@ async def clean_up(app: Sereno, **settings: Any) -> None:
     """What workers and schedulers do once an hour."""
     line = Line(app.database.url, app.settings, "test")
     chosen: Settings = msgspec.structs.replace(app.settings, **settings)
-    await do_all(line, [*housekeeping.duties(chosen), retention.fires_duty(chosen)])
+    await do_all(line, [*housekeeping.duties(chosen), fires_duty(chosen)])
     while await retention.forget_lines(line, chosen):
         pass
     await line.close()

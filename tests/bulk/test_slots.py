@@ -7,9 +7,9 @@ import pytest
 
 from sereno import Sereno
 from sereno.bulk import operations as bulk
-from sereno.bulk import store
-from sereno.bulk.store import BulkOperation
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs import bulk as store
+from sereno.jobs.bulk import BulkOperation
+from sereno.jobs.filters import JobFilter
 from tests.facts import advance, auntil, one, state
 
 # One batch of one, and then ten seconds of nothing.

@@ -11,19 +11,18 @@ import pytest
 
 from sereno import Context, Daily, Once, Sereno
 from sereno.bulk import operations as bulk
-from sereno.bulk import store
-from sereno.bulk import task as engine_bulk
 from sereno.bulk.operations import ScheduleBulkRequest
-from sereno.bulk.store import BulkOperation
+from sereno.channels.outcome import Failed
 from sereno.database.connect import Line
 from sereno.database.plan import carry_out
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
+from sereno.jobs import bulk as store
 from sereno.jobs import operations as jobs
-from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.bulk import BulkOperation
+from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.search import jobs_wanted
-from sereno.notifications.deliveries.delivery import Failed
-from sereno.notifications.rows import DeliveryFilter
-from sereno.worker.maintenance import retention
+from sereno.schedules.maintenance import fires_duty
+from sereno.worker import bulk_task as engine_bulk
 from tests.acceptance.conftest import WorkerProcess, leases_run_out
 from tests.facts import advance, auntil, one, state, until
 from tests.jobs.job_steps import waits_for_a_lock
@@ -563,7 +562,7 @@ async def test_what_ended_long_ago_is_forgotten(app: Sereno, work: Any, connecti
     try:
         for days, left in ((89, 3), (2, 1)):
             advance(connection, days * 86400)
-            await do_all(line, [retention.fires_duty(app.settings)])
+            await do_all(line, [fires_duty(app.settings)])
             assert one(connection, "select count(*) from sereno.bulk_operations") == left
     finally:
         await line.close()

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from sereno.channels.apprise import Apprise
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Sent, Unknown
 from sereno.testing.provider import Fault, Provider, Request
 
 # One of its services imports a module that Python is about to drop.

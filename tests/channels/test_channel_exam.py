@@ -14,6 +14,7 @@ from sereno.channels.discord import Discord
 from sereno.channels.email import Email
 from sereno.channels.expo import Expo
 from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.outcome import Delivered, Down, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
 from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio
@@ -21,16 +22,6 @@ from sereno.channels.web_push import WebPush
 from sereno.channels.webhook import Webhook
 from sereno.channels.whatsapp import WhatsApp
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import (
-    Delivered,
-    Down,
-    Invalid,
-    Outcome,
-    Receipt,
-    Retryable,
-    Sent,
-    Unknown,
-)
 from sereno.testing.channel_exam import ChannelExam, Subject
 from sereno.testing.chats import DiscordProvider, SlackProvider, TelegramProvider
 from sereno.testing.expo import ExpoProvider

@@ -7,8 +7,8 @@ import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.discord import Discord
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.testing.chats import FINE_RETRY_AFTER, DiscordProvider
 
 

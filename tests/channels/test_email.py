@@ -17,8 +17,8 @@ import pytest
 
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.email import LARGEST_MAIL, Email
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress, RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.testing.smtp import CLOSE, SILENCE, MailServer, Step
 
 PASSWORD = "correct horse battery"  # noqa: S105 - made up, and searched for in what comes out

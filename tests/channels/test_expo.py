@@ -9,8 +9,8 @@ import pytest
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.expo import Expo
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import RETRY_AFTER, Fault
 

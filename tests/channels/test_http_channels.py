@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.discord import Discord
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
     AT_ONCE,
     HIDDEN,
@@ -27,7 +28,6 @@ from sereno.channels.telegram import Telegram
 from sereno.channels.twilio import Twilio
 from sereno.channels.whatsapp import WhatsApp
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.testing.provider import RETRY_AFTER, Fault, Provider, Request
 
 PHONE = "+5511987654321"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.slack import Slack
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.testing.chats import SlackProvider
 from sereno.testing.provider import RETRY_AFTER
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.telegram import Telegram
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.testing.chats import TelegramProvider
 
 

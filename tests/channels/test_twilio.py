@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent
 from sereno.channels.twilio import Twilio, signature
 from sereno.errors import RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent
 from sereno.testing.provider import RETRY_AFTER
 from sereno.testing.twilio import TwilioProvider
 

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.web_push import (
     LARGEST_TEXT,
     TOKEN_USE,
@@ -20,7 +21,6 @@ from sereno.channels.web_push import (
     vapid_token,
 )
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.testing.provider import Request
 from sereno.testing.push_service import Browser, PushService, _verify, from_base64, in_base64
 

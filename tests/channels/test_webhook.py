@@ -13,9 +13,9 @@ from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.channels.webhook import LARGEST_ANSWER, RETRY_DELAYS, Webhook
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.testing.provider import RETRY_AFTER, Fault
 from sereno.testing.webhook import WebhookReceiver
 from sereno.version import __version__

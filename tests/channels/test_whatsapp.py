@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent
 from sereno.channels.whatsapp import WhatsApp, signature
 from sereno.errors import RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent
 from sereno.testing.whatsapp import WhatsAppProvider
 
 PHONE = "+5511987654321"

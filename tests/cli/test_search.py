@@ -7,8 +7,8 @@ import pytest
 from click.testing import Result
 
 from sereno import Sereno
+from sereno.error_text import Failure
 from sereno.jobs import error_groups
-from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.cli.conftest import Command
 from tests.facts import one

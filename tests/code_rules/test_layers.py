@@ -1,4 +1,4 @@
-"""Dependencies run downhill only: the contracts in pyproject.toml hold."""
+"""The contracts of import-linter in pyproject.toml hold: packages import downwards, and what decides is pure."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_floor_leans_only_on_those_below_it() -> None:
+def test_packages_import_only_packages_below_them() -> None:
     linted = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run(['--no-cache'])"],
         check=False,

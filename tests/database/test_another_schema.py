@@ -12,7 +12,7 @@ from sereno.database.roles import script
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
 from sereno.jobs import queues
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.why import why
 from sereno.monitoring.doctor import doctor
 from sereno.monitoring.status import status

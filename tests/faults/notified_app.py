@@ -19,8 +19,8 @@ from aiohttp import web
 from sereno import Channel, Content, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.notifications import fan_out
-from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 # In a worker of the storm alone: so short that a crash finds a fan-out half-way.
 if "TEST_PROVIDER" in os.environ:

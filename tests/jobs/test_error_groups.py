@@ -7,10 +7,11 @@ import pytest
 
 from sereno import Dead
 from sereno.database.statement import run
+from sereno.error_text import Failure
 from sereno.jobs import error_groups, minute_stats
 from sereno.jobs.error_groups import MOST_GROUPS, MOST_TENANTS
-from sereno.jobs.fingerprint import Failure, failure
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
+from sereno.jobs.fingerprint import failure
 from sereno.jobs.search import jobs_wanted
 from sereno.telemetry.metrics import MOST_KINDS, MOST_PAIRS, MOST_TRIES, Tally
 from tests.database.plans import Access, accesses, nodes, plan

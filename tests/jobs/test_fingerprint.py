@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno import Backoff, Dead, Retry
+from sereno.error_text import Failure
 from sereno.jobs.attempt import CrashedAttempt, Ending, ReleasedAttempt, Settlement, settlement
-from sereno.jobs.fingerprint import (
-    DIGITS,
-    KNOWN_BY,
-    MESSAGE_LIMIT,
-    NAME_LIMIT,
-    Failure,
-    failure,
-    normalised,
-)
+from sereno.jobs.fingerprint import DIGITS, KNOWN_BY, MESSAGE_LIMIT, NAME_LIMIT, failure, normalised
 
 HOSTILE = [
     "",

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from sereno.access import audit
 from sereno.database.plan import acarry_out, carry_out
 from sereno.error_text import describe
 from sereno.errors import JobNotFound, Refused
+from sereno.jobs import bulk_selection
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.transitions import KeyConflict
 from tests.manual_worker import ManualWorker
 
@@ -71,7 +71,7 @@ def test_a_filter_means_the_same_for_lists_counts_and_changes(
     database = manual.app.database
     assert len(database.run(jobs.list_jobs(wanted)).items) == count
     assert database.run(jobs.count(wanted)).total.value == count
-    assert len(database.run(audit.matching(wanted))) == count
+    assert len(database.run(bulk_selection.matching(wanted))) == count
 
 
 def test_a_filter_on_errors_finds_jobs_that_wait_for_their_retry(manual: ManualWorker) -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.access import audit
 from sereno.errors import InvalidArguments
+from sereno.jobs import bulk_selection
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
-from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.search import WINDOW, jobs_wanted
 from sereno.search.syntax import InvalidSearch
 from tests.manual_worker import ManualWorker
@@ -113,7 +113,7 @@ def test_a_search_finds_what_it_says(manual: ManualWorker) -> None:
         wanted = jobs_wanted(text, datetime.now(UTC))
         expected = sorted(made[name] for name in names.split())
         assert sorted(line.id for line in database.run(jobs.list_jobs(wanted)).items) == expected, text
-        assert sorted(database.run(audit.matching(wanted))) == expected, text
+        assert sorted(database.run(bulk_selection.matching(wanted))) == expected, text
         assert database.run(jobs.count(wanted)).total.value == len(expected), text
 
 

@@ -5,7 +5,7 @@ from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs import queues
 from sereno.jobs.attempt import SUCCEEDED, Settlement
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.why import why
 from tests.manual_worker import ManualWorker
 

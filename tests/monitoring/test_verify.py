@@ -7,7 +7,7 @@ from sereno.database.plan import carry_out
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.monitoring.invariants import PROMISES
 from sereno.monitoring.verify import InvariantResult, verify
 from tests.manual_worker import ManualWorker

@@ -11,7 +11,7 @@ from sereno.database.plan import carry_out
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.monitoring.verify import verify
 from tests.facts import advance, auntil, one
 from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno, in_app
+from sereno.channels.outcome import Invalid, Receipt, Retryable
 from sereno.monitoring.verify import verify
-from sereno.notifications.deliveries.delivery import Invalid, Receipt, Retryable
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, Tender
 

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Channel
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.notifications.deliveries.delivery import Outcome, Receipt, Sent
+from sereno.channels.outcome import Outcome, Receipt, Sent
 
 
 @dataclass(frozen=True)

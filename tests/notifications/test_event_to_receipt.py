@@ -5,7 +5,7 @@ from functools import partial
 import psycopg
 
 from sereno import Content, QuietHours, Recipient, Sereno, in_app
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Receipt, Retryable, Unknown
+from sereno.channels.outcome import Down, Failed, Invalid, Receipt, Retryable, Unknown
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 

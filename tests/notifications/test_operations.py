@@ -6,11 +6,11 @@ import psycopg
 import pytest
 
 from sereno import QuietHours, Sereno, in_app
+from sereno.channels.outcome import Delivered, Down, Failed, Outcome, Retryable
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.limits.why import moment
 from sereno.notifications import operations as notifications
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Outcome, Retryable
-from sereno.notifications.rows import DeliveryFilter
 from sereno.notifications.why import EventKind, why_notification
 from tests.database.plans import accesses, plan
 from tests.facts import one

@@ -8,8 +8,8 @@ import pytest
 
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries.transition import Transition
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender

@@ -10,7 +10,7 @@ import pytest
 from sereno import Backoff, Once, Sereno
 from sereno.database.plan import acarry_out
 from sereno.jobs import operations as jobs
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.procedures.result import MOST_NOTICES, MOST_ROWS
 from tests.facts import advance, auntil, one, state
 from tests.procedures.conftest import Allow, Login, reason, result, run

@@ -14,7 +14,7 @@ from sereno import Backoff, Sereno
 from sereno.database.plan import acarry_out
 from sereno.errors import ConfigurationError, Refused
 from sereno.jobs import operations as jobs
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.procedures.operations import ProcedureBoard, find, list_allowed
 from sereno.procedures.procedure import ProcedureName
 from sereno.procedures.result import MOST_ROWS

@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Cron, Daily, Every, Sereno
 from sereno.errors import InvalidArguments, Refused
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import operations, store
 from sereno.schedules.heatmap import heatmap
 from tests.facts import advance, until

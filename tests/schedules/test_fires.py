@@ -8,7 +8,7 @@ import pytest
 
 from sereno import Cron, Daily, Every, InvalidSchedule, Once, Sereno
 from sereno.database.statement import run
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.task_handle import Task
 from sereno.jobs.transitions import cancel
 from sereno.schedules import operations

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from sereno.database.statement import queries, run
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.runs import StateCount, newest, tally
 from tests.database.plans import nodes, plan
 from tests.jobs.job_steps import Connection, line

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from sereno.database.statement import Operation
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import DeliveryFilter, ScheduleFilter
 from sereno.notifications import operations as notifications
-from sereno.notifications.rows import DeliveryFilter
+from sereno.notifications.search_fields import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS
 from sereno.schedules.lists import list_schedules
-from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, SCHEDULE_FIELDS, search_params
+from sereno.schedules.search_fields import SCHEDULE_FIELDS
+from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field
 from tests.database.plans import Access, accesses, plan

@@ -9,12 +9,13 @@ import psycopg
 import pytest
 
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import ClaimedBatch
 from sereno.database.statement import Operation, run
+from sereno.jobs.bulk import ClaimedBatch
+from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
-from sereno.notifications.rows import DeliveryFilter
-from sereno.search.search_filter import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS, search_params
+from sereno.notifications.search_fields import DELIVERY_FIELDS, EVENT_FIELDS, RECIPIENT_FIELDS
+from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from tests.facts import one

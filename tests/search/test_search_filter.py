@@ -10,25 +10,20 @@ import pytest
 from sereno import Sereno
 from sereno.access import audit, tokens
 from sereno.bulk.operations import begin_schedules, changes
-from sereno.bulk.store import ClaimedBatch
 from sereno.database.plan import carry_out
 from sereno.database.statement import run
+from sereno.error_text import Failure
 from sereno.jobs import error_groups as groups_store
 from sereno.jobs import minute_stats, queues
-from sereno.jobs.fingerprint import Failure
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.bulk import ClaimedBatch
+from sereno.jobs.filters import ScheduleFilter
 from sereno.monitoring import error_operations, tenants
+from sereno.monitoring.search_fields import AUDIT_FIELDS, ERROR_FIELDS, TENANT_FIELDS
 from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import in_batches, list_schedules, tally
-from sereno.search.search_filter import (
-    AUDIT_FIELDS,
-    ERROR_FIELDS,
-    FIRE_FIELDS,
-    SCHEDULE_FIELDS,
-    TENANT_FIELDS,
-    search_params,
-)
+from sereno.schedules.search_fields import FIRE_FIELDS, SCHEDULE_FIELDS
+from sereno.search.search_filter import search_params
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from sereno.telemetry.metrics import Tally

@@ -6,7 +6,7 @@ import pytest
 from sereno import Backoff, Cancel, Dead, Sereno, Snooze
 from sereno.database.plan import carry_out
 from sereno.jobs import operations as jobs
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.monitoring import error_operations
 from tests.facts import advance, auntil, one, state
 from tests.worker.isolation import isolated_tasks

@@ -10,7 +10,7 @@ from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
-from sereno.jobs.job import check_text
+from sereno.text import check_text
 
 # Ten years.
 LONGEST = 10 * 366 * 86400.0

@@ -9,7 +9,7 @@ import msgspec
 
 from sereno.access.identity import Principal, Role, SignIn
 from sereno.database.statement import Operation, Statement, queries
-from sereno.monitoring.storage_queries import PAGE
+from sereno.database.vacuum import PAGE
 from sereno.search.sql_terms import SearchParams
 
 _sql = queries("access/tokens")

@@ -6,23 +6,24 @@ from datetime import datetime
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
-from sereno.bulk import store
-from sereno.bulk.store import BulkOperation, BulkRequest, Change, ClaimedBatch, JobAction, ScheduleAction, Step
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
+from sereno.jobs import bulk as store
+from sereno.jobs import bulk_selection
 from sereno.jobs import operations as jobs
 from sereno.jobs import transitions as jobs_store
-from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date, check_text
-from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.bulk import BulkOperation, BulkRequest, Change, ClaimedBatch, JobAction, ScheduleAction, Step
+from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
+from sereno.jobs.job import MOST_TAGS, Job, JobOptions, NewJob, check_date
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.rows import Count, JobRow
 from sereno.notifications import operations as notifications
-from sereno.notifications.rows import DeliveryFilter
 from sereno.schedules import operations as schedules
 from sereno.schedules import store as schedules_store
 from sereno.schedules.lists import Verb, tally
 from sereno.schedules.rules.when import Daily, checked
+from sereno.text import check_text
 from sereno.zones import moment
 
 # A job that was made from another one says so in a tag, by which each is found from the other.
@@ -88,7 +89,7 @@ def begin(
     if wanted.ids is None and not yes:
         raise Refused(f"this would {verb} every job that matches ({wanted}): look with a dry run, then confirm it")
     if action == "job.delete" and wanted.ids is not None:
-        running = yield from audit.matching(wanted.within(["running"]))
+        running = yield from bulk_selection.matching(wanted.within(["running"]))
         if running:
             names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")

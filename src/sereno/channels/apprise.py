@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sereno.channels.contract import Channel, Exchange, Message
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 
 if TYPE_CHECKING:
     from apprise import AppriseResult, NotifyBase

@@ -19,11 +19,22 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
+from sereno.channels.outcome import Outcome, Receipt
 from sereno.duration import Duration, seconds
 from sereno.errors import RejectedCallback
 from sereno.jobs.limits.limit import Rate
-from sereno.notifications.deliveries.delivery import Outcome, Receipt
-from sereno.notifications.event import Step
+
+# The built-in channel: the inbox of a recipient.
+IN_APP = "in_app"
+
+
+class EscalationStep(msgspec.Struct, frozen=True):
+    """Another channel for those whom the first did not reach: so many seconds later, unless it had got so far."""
+
+    first: str
+    second: str
+    after: float
+    unless: Literal["sent", "delivered", "read"] = "delivered"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +120,7 @@ class Channel:
 class Chain:
     """A channel, and what is tried when it did not reach somebody. Made by `Channel.then`."""
 
-    def __init__(self, links: "Sequence[Channel | str]", steps: Sequence[Step] = ()) -> None:
+    def __init__(self, links: "Sequence[Channel | str]", steps: Sequence[EscalationStep] = ()) -> None:
         self.links = tuple(links)
         self.steps = tuple(steps)
 
@@ -117,7 +128,7 @@ class Chain:
         self, other: "Channel | str", *, after: Duration, unless: Literal["sent", "delivered", "read"] = "delivered"
     ) -> "Chain":
         first, second = (link if isinstance(link, str) else link.name for link in (self.links[-1], other))
-        return Chain([*self.links, other], [*self.steps, Step(first, second, seconds(after), unless)])
+        return Chain([*self.links, other], [*self.steps, EscalationStep(first, second, seconds(after), unless)])
 
 
 # Settings that say where a provider is.

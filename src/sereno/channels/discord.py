@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.http import HTTPAnswer
+from sereno.channels.outcome import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
     SingleMessageChannel,
@@ -28,7 +29,6 @@ from sereno.channels.single_message import (
     words,
 )
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Failed, Invalid, Outcome, Retryable, Unknown
 
 LONGEST = 2000
 HOSTS = frozenset(

@@ -24,9 +24,9 @@ import msgspec
 from sereno.channels.contract import Callback, Channel, Exchange, Message
 from sereno.channels.email_reports import ABOUT_SENDER, ENHANCED_CODE, one_line, receipts
 from sereno.channels.http import MOST_TEXT
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.smtp_tls import is_loopback, refusal
 from sereno.errors import InvalidAddress, RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.telemetry.log_events import emit
 
 LARGEST_MAIL = 10 * 1024 * 1024

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from sereno.channels.http import MOST_TEXT
-from sereno.notifications.deliveries.delivery import Receipt
+from sereno.channels.outcome import Receipt
 
 # Of a mail that came back, this much is read: its report and the returned headers come first.
 LARGEST_REPORT, MOST_PARTS, LONGEST_KIND = 256 * 1024, 50, 900

@@ -16,9 +16,9 @@ import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 URL = "https://exp.host"
 SEND = "/--/api/v2/push/send"

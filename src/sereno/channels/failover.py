@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.outcome import Down, Outcome, Receipt, Retryable
 from sereno.errors import ConfigurationError, RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Outcome, Receipt, Retryable
 
 
 class Failover(Channel):

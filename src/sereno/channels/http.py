@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from sereno.channels.contract import Exchange
+from sereno.channels.outcome import Down, Failed, Outcome, Retryable, Unknown
 from sereno.jobs.attempt import header_seconds
-from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Retryable, Unknown
 
 # No provider's answer is larger; whatever is beyond is not read.
 LARGEST_ANSWER = 4 * 1024 * 1024

@@ -1,7 +1,6 @@
 """Told inside the application: a row in the inbox. The engine writes it, in the transaction of the delivery."""
 
-from sereno.channels.contract import Channel
-from sereno.notifications.event import IN_APP
+from sereno.channels.contract import IN_APP, Channel
 
 
 class InApp(Channel):

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from sereno.channels.contract import Channel
+from sereno.channels.contract import IN_APP, Channel
 from sereno.channels.in_app import in_app
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.event import IN_APP
 
 LONGEST_ADDRESS = 2000
 # Where packages say which channels they bring: name = "package.module:Class".

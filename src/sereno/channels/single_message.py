@@ -15,8 +15,8 @@ import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_after
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 
 # So many requests of one batch are under way together.
 AT_ONCE = 10

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.http import HTTPAnswer
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.single_message import (
     ChannelSettings,
     Refusal,
@@ -27,7 +28,6 @@ from sereno.channels.single_message import (
     words,
 )
 from sereno.errors import InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 
 HOOKS = "https://hooks.slack.com"
 

@@ -17,6 +17,7 @@ import msgspec
 
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.http import HTTPAnswer
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable
 from sereno.channels.single_message import (
     ChannelSettings,
     Refusal,
@@ -32,7 +33,6 @@ from sereno.channels.single_message import (
 )
 from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 
 LONGEST = 4096
 # Of a refused request, the sentences that speak of the chat and not of the message.

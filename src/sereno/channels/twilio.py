@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.http import HTTPAnswer
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
     Refusal,
@@ -33,7 +34,6 @@ from sereno.channels.single_message import (
     words,
 )
 from sereno.errors import RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 LONGEST = 1600
 # Twilio sends about twenty.

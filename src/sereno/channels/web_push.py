@@ -22,9 +22,9 @@ import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.http import HTTPAnswer, call, refused
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.channels.ssrf import guarded_session, is_never_refused, is_refused, objection, read_target
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key

@@ -16,6 +16,7 @@ import msgspec
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.http import MOST_TEXT, retry_after
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.channels.ssrf import (
     AddressRefused,
     Resolver,
@@ -26,7 +27,6 @@ from sereno.channels.ssrf import (
     read_target,
 )
 from sereno.errors import ConfigurationError, InvalidAddress
-from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable, Unknown
 from sereno.version import __version__
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import msgspec
 
 from sereno.channels.contract import Callback, Exchange, Message
 from sereno.channels.http import HTTPAnswer
+from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.channels.single_message import (
     ChannelSettings,
     Refusal,
@@ -34,7 +35,6 @@ from sereno.channels.single_message import (
     words,
 )
 from sereno.errors import RejectedCallback
-from sereno.notifications.deliveries.delivery import Down, Failed, Invalid, Outcome, Receipt, Retryable, Sent, Unknown
 
 LONGEST = 4096
 # Code and subcode.

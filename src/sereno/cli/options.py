@@ -15,7 +15,7 @@ from sereno.jobs.lifecycle import STATES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.filters import JobFilter
     from sereno.search.sql_terms import SearchParams
     from sereno.search.syntax import Field
 
@@ -141,7 +141,7 @@ def stdout_is_terminal() -> bool:
 
 
 def _take_filter(options: dict[str, Any]) -> "JobFilter":
-    from sereno.jobs.job_filter import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
+    from sereno.jobs.filters import JobFilter  # noqa: PLC0415 - the store is slow to import; --help needs none
 
     names = [name for name in JobFilter.__dataclass_fields__ if name in options and name != "ids"]
     given = {name: options.pop(name) for name in names}

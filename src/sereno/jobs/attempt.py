@@ -22,8 +22,8 @@ from sereno.database.json_values import plain_datetime
 from sereno.duration import Duration, seconds
 from sereno.error_text import ErrorText, describe, storable
 from sereno.errors import ConfigurationError, ConnectionsInUse
-from sereno.jobs.job import check_text
 from sereno.jobs.retry import Backoff
+from sereno.text import check_text
 
 # A job that killed this many processes of its own goes to the dead letter.
 CRASH_LIMIT = 3

@@ -8,8 +8,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
+from sereno.database.vacuum import PAGE
 from sereno.jobs.rows import BOUND, Count
-from sereno.monitoring.storage_queries import PAGE
 from sereno.search.sql_terms import SearchParams
 from sereno.telemetry.metrics import Tally
 

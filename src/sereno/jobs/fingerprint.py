@@ -9,9 +9,8 @@ package, or of sereno.
 
 import hashlib
 import re
-from typing import NamedTuple
 
-from sereno.error_text import storable
+from sereno.error_text import Failure, storable
 from sereno.jobs.attempt import Settlement
 
 # So much of a message is looked at; what it is known by, without its ids, and what people are shown are shorter.
@@ -40,16 +39,6 @@ _PLACEHOLDERS = tuple(
         (r"\s{1,1000}", " "),
     )
 )
-
-
-class Failure(NamedTuple):
-    """One failure, and the kind it is of. `frame` is where it was raised, `shop.py:charge`; empty if nobody knows."""
-
-    fingerprint: str
-    task: str
-    error_type: str
-    message: str
-    frame: str = ""
 
 
 def failure(task: str, decision: Settlement) -> Failure | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
+from sereno.text import check_text
 
 OnConflict = Literal["keep", "replace", "raise"]
 UniqueFor = Duration | Literal["live", "forever"]
@@ -19,7 +20,6 @@ EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 # A wait longer than this would leave the calendar.
 LONGEST_WAIT = 1000 * 365 * 86400.0
-NAME_LIMIT = 500
 # Tags are shown with every job of a list.
 MOST_TAGS, LONGEST_TAG = 50, 200
 
@@ -184,18 +184,6 @@ def _check_wait(name: str, value: Duration) -> None:
         raise InvalidArguments(f"{name}: {error}") from None
     if length > LONGEST_WAIT:
         raise InvalidArguments(f"{name} {value!r:.60} is out of range: at most a thousand years")
-
-
-def check_text(name: str, value: str | None) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str) or not value or len(value) > NAME_LIMIT or "\x00" in value:
-        raise InvalidArguments(f"{name} {value!r:.60} must be text of 1 to {NAME_LIMIT} characters, without NUL bytes")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidArguments(f"{name} holds a lone surrogate, which cannot be stored") from None
 
 
 def check_tags(tags: Sequence[str]) -> None:

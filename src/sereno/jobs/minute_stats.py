@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
+from sereno.database.vacuum import PAGE
 from sereno.jobs import error_groups
-from sereno.monitoring.storage_queries import PAGE
-from sereno.notifications.deliveries import stats_queries
 from sereno.telemetry.metrics import BUCKETS, Tally
 
 _sql = queries("jobs/minute_stats")
@@ -83,7 +82,7 @@ def add(tally: Tally) -> Operation[None]:
 def forget() -> Operation[bool]:
     """A page of what is too old to be looked at, also of failures by kind; whether there may be more."""
     more = (yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE
-    more = (yield from stats_queries.forget()) or more
+    more = (yield Statement(_sql["forget_deliveries"], {"most": PAGE}))[0][0] >= PAGE or more
     return (yield from error_groups.forget()) or more
 
 

@@ -45,6 +45,34 @@ hours as (
 )
 select greatest((select count(*) from minutes), (select count(*) from tens), (select count(*) from hours));
 
+-- name: forget_deliveries
+-- A quarter of hours and a week of minutes are kept. A page of each; answers how many the fullest had.
+with hours as (
+    delete from sereno.delivery_hours
+    where ctid = any(array(select ctid from sereno.delivery_hours where hour < sereno.now() - interval '92 days'
+                           order by hour limit %(most)s for update skip locked))
+    returning hour
+),
+tenants as (
+    delete from sereno.delivery_tenant_hours
+    where ctid = any(array(select ctid from sereno.delivery_tenant_hours where hour < sereno.now() - interval '92 days'
+                           limit %(most)s for update skip locked))
+    returning hour
+),
+minutes as (
+    delete from sereno.channel_minutes
+    where ctid = any(array(select ctid from sereno.channel_minutes where minute < sereno.now() - interval '8 days'
+                           order by minute limit %(most)s for update skip locked))
+    returning minute
+),
+codes as (
+    delete from sereno.channel_codes
+    where ctid = any(array(select ctid from sereno.channel_codes where minute < sereno.now() - interval '8 days'
+                           order by minute limit %(most)s for update skip locked))
+    returning minute
+)
+select greatest((select count(*) from hours), (select count(*) from tenants), (select count(*) from minutes), (select count(*) from codes));
+
 -- name: read
 -- What ended since then, by steps of so many seconds; of one queue or task, or of all.
 -- use: jobs.figures_summed

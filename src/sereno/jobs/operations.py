@@ -8,14 +8,15 @@ from typing import Any
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
-from sereno.access.audit import TALLY_BOUND
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import JobNotFound, Refused
+from sereno.jobs import bulk_selection
 from sereno.jobs import queries as job_queries
 from sereno.jobs import transitions as store
+from sereno.jobs.bulk_selection import TALLY_BOUND
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import Job, NewJob
-from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.rows import AttemptRow, Count, JobLine, JobRow, ProgressRow, StepRow
 
@@ -95,7 +96,7 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
 
 def count(wanted: JobFilter) -> Operation[Tally]:
     """How many jobs a filter finds, by task, queue and tenant. Changes nothing."""
-    found = yield from audit.tally(wanted)
+    found = yield from bulk_selection.tally(wanted)
     by_task: Counter[str] = Counter()
     by_queue: Counter[str] = Counter()
     by_tenant: Counter[str] = Counter()
@@ -151,7 +152,7 @@ def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) ->
 
 def _delete(wanted: JobFilter, actor: str | None) -> Plan[ChangedJobs]:
     if wanted.ids is not None:
-        running: list[int] = yield audit.matching(wanted.within(["running"]))
+        running: list[int] = yield bulk_selection.matching(wanted.within(["running"]))
         if running:
             names = ", ".join(map(str, running))
             raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
@@ -180,7 +181,7 @@ def _in_batches(wanted: JobFilter, action: str, actor: str | None, change: Batch
 def _one_batch(
     wanted: JobFilter, after: int, action: str, actor: str, change: Batch, changed: ChangedJobs
 ) -> Operation[list[int]]:
-    found = yield from audit.matching(wanted, after)
+    found = yield from bulk_selection.matching(wanted, after)
     if not found:
         return found
     touched = yield from change(found, changed)

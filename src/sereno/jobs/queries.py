@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from sereno.database.statement import Operation, Row, Statement, queries
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.rows import (
     BOUND,
     AttemptRow,

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
-from sereno.access.audit import PauseKind
 from sereno.database.statement import Operation, Row
+from sereno.jobs import pauses
 from sereno.jobs import queries as job_queries
+from sereno.jobs.pauses import PauseKind
 from sereno.jobs.rows import BOUND, Count, PauseRow
 
 
@@ -52,7 +53,7 @@ def pause(
     `by_tenant`: somebody of the tenant that is paused does it, and may lift it.
     """
     who = actor or default_actor()
-    changed = yield from audit.pause(kind, name, who, note, by_tenant=by_tenant)
+    changed = yield from pauses.pause(kind, name, who, note, by_tenant=by_tenant)
     if changed:
         yield from audit.audit(who, f"{kind}.pause", f"{kind} {name}", {"note": note})
     return changed
@@ -60,7 +61,7 @@ def pause(
 
 def resume(kind: PauseKind, name: str, *, actor: str | None = None, by_tenant: bool = False) -> Operation[bool]:
     """It is started again. False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
-    changed = yield from audit.resume(kind, name, by_tenant=by_tenant)
+    changed = yield from pauses.resume(kind, name, by_tenant=by_tenant)
     if changed:
         yield from audit.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})
     return changed

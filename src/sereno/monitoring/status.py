@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sereno.database.statement import Operation
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.queues import QueueLine, list_queues
 from sereno.jobs.rows import BOUND, Count, NextJob, OpenTransaction, PauseRow
 from sereno.schedules import store as schedules

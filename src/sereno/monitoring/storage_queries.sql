@@ -32,12 +32,3 @@ order by 1;
 -- The day of the history that is being written.
 select (sereno.now() at time zone 'UTC')::date;
 
--- name: littered
--- Which of these tables have many dead rows, as far as the server knows, and may be vacuumed by whoever asks: their owner, and
--- since PostgreSQL 17 whoever was granted that.
-select relname::text from pg_stat_user_tables
-where relid = any(array(select to_regclass('sereno.' || name) from unnest(%(tables)s::text[]) as name)::oid[])
-  and n_dead_tup > %(most)s::bigint + %(share)s::double precision * n_live_tup
-  and case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(relid, 'maintain')
-           else pg_has_role((select relowner from pg_class where oid = relid), 'usage') end
-order by n_dead_tup desc;

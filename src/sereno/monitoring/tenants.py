@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
 from sereno.jobs import minute_stats
-from sereno.jobs.job import check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.minute_stats import TenantFigures
 from sereno.monitoring import tenant_queries
 from sereno.monitoring.tenant_queries import Sort, TenantHour, TenantLimiter, TenantLine, TenantState
 from sereno.schedules import store as schedules
 from sereno.schedules.store import ScheduleRow
 from sereno.search.sql_terms import SearchParams
+from sereno.text import check_text
 
 DAY = 86_400.0
 # As long as minutes are kept, by which the whole house is measured.

@@ -6,14 +6,11 @@ A worker of the application does the rest, by four tasks of ours in the queue `n
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from sereno.bulk import task as bulk
-from sereno.bulk.operations import changes
-from sereno.channels.contract import Callback, Chain, Channel
+from sereno.channels.contract import Callback, Chain, Channel, EscalationStep
 from sereno.channels.registry import Channels
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
@@ -21,30 +18,21 @@ from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments, UnknownEvent
 from sereno.jobs import transitions as jobs_store
-from sereno.jobs.job import NewJob, check_date, check_text
+from sereno.jobs.job import NewJob, check_date
 from sereno.jobs.retry import Backoff
-from sereno.jobs.task import Registry
 from sereno.jobs.task_handle import Task
-from sereno.monitoring.alerts.registry import AlertRegistry
 from sereno.notifications import event_types, events
 from sereno.notifications.deliveries import store as deliveries
 from sereno.notifications.deliveries.outcomes import OutcomeRecorder
 from sereno.notifications.deliveries.send_jobs import LATER, MOST_TOKENS, SendJobs
 from sereno.notifications.deliveries.sender import DeliverySender
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
-from sereno.notifications.event import (
-    Content,
-    Digest,
-    DigestTemplate,
-    EventDefinition,
-    Step,
-    Template,
-    Throttle,
-)
+from sereno.notifications.event import Content, Digest, DigestTemplate, EventDefinition, Template, Throttle
 from sereno.notifications.events import NewEvent, Status
 from sereno.notifications.fan_out import FanOut
 from sereno.notifications.payload_check import can_be_told
 from sereno.notifications.templates.rendering import TemplateRenderer
+from sereno.text import check_text
 from sereno.worker.context import Context
 
 P = TypeVar("P")
@@ -177,9 +165,9 @@ class Event(Generic[P]):
             trace=trace,
         )
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[EscalationStep]:
         """Past a channel that is not active here, people go on to the next one, when its turn would have been."""
-        passed: dict[str, Step] = {}
+        passed: dict[str, EscalationStep] = {}
         for step in self._definition.steps:
             before = passed.get(step.first)
             here = (
@@ -217,18 +205,10 @@ class Notifications:
         recorder = OutcomeRecorder(database, known, turns)
         self.dispatch = DeliverySender(database, known, accounts, self._render, recorder, turns)
         self.fanout = FanOut(database, known, self.dispatch, recorder, turns, self._escalation, self._fan_out_again)
-        self.alerts = AlertRegistry(database, known, self.dispatch.exchange, make_task)
-
-    def register(self, registry: Registry) -> Registry:
-        """The same registry; where there are tasks at all, with those that send alerts and that change many things."""
-        if len(self.alerts.register(registry)):
-            bulk.register(registry, self._database, changes(partial(self._requeue, only_known=True)))
-        return registry
 
     def declare(self) -> Operation[None]:
-        """What a worker writes when it starts: the events and the alert rules of the code."""
+        """Write the event types that the code declares."""
         yield from event_types.declare(self.definitions.values(), self.channels.resolve)
-        yield from self.alerts.declare()
 
     def define(
         self,
@@ -280,12 +260,12 @@ class Notifications:
 
     def requeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
         """Deliveries that ended without having arrived go back to work; answers those that did."""
-        return self.run(self._requeue(ids), conn)
+        return self.run(self.requeue_operation(ids), conn)
 
     async def arequeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
-        return await self.arun(self._requeue(ids), conn)
+        return await self.arun(self.requeue_operation(ids), conn)
 
-    def _requeue(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
+    def requeue_operation(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
         """`only_known`: what leaves by channels of another application is found by that one's sweep."""
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):

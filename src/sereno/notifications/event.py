@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from sereno.channels.contract import EscalationStep
 from sereno.database.json_values import stored
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
-from sereno.jobs.job import check_text
+from sereno.text import check_text
 
 # A payload is a fact, not a file.
 LARGEST_PAYLOAD = 64 * 1024
 
 LONGEST_DIGEST_KEY = 500
-
-IN_APP = "in_app"
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +43,6 @@ class Content(msgspec.Struct, frozen=True):
 Template = Callable[[Any, Recipient], Content]
 # Several facts in one message.
 DigestTemplate = Callable[[Sequence[Any], Recipient], Content]
-
-
-class Step(msgspec.Struct, frozen=True):
-    """Another channel for those whom the first did not reach: so many seconds later, unless it had got so far."""
-
-    first: str
-    second: str
-    after: float
-    unless: Literal["sent", "delivered", "read"] = "delivered"
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,7 @@ class EventDefinition:
         critical: bool,
         opt_in: bool,
         ttl: float | None,
-        steps: Sequence[Step] = (),
+        steps: Sequence[EscalationStep] = (),
         throttle: Throttle | None = None,
         digest: Digest | None = None,
     ) -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from sereno.channels.contract import EscalationStep
 from sereno.database.statement import Operation, Statement, queries
 from sereno.notifications.deliveries.stats import Change
-from sereno.notifications.event import Step
 
 _sql = queries("notifications/events")
 _waiting = msgspec.json.Decoder(list[tuple[str, str, int, float]])
@@ -129,10 +129,10 @@ REACHED = {
 }
 
 
-def steps(event: int) -> Operation[list[Step]]:
+def steps(event: int) -> Operation[list[EscalationStep]]:
     """The channels behind its channels."""
     rows = yield Statement(_sql["steps"], {"event": event})
-    return msgspec.json.decode(rows[0][0], type=list[Step]) if rows else []
+    return msgspec.json.decode(rows[0][0], type=list[EscalationStep]) if rows else []
 
 
 def unwalked() -> Operation[list[tuple[int, str | None]]]:
@@ -141,7 +141,7 @@ def unwalked() -> Operation[list[tuple[int, str | None]]]:
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
-def escalate(event: int, step: Step, walked: int, size: int) -> Operation[EscalatedDelivery]:
+def escalate(event: int, step: EscalationStep, walked: int, size: int) -> Operation[EscalatedDelivery]:
     """Deliveries by the second channel for those whom the first did not reach, of so many recipients behind one."""
     rows = yield Statement(
         _sql["escalate"],

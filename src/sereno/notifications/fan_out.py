@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from sereno.channels.contract import Channel
+from sereno.channels.contract import IN_APP, Channel, EscalationStep
+from sereno.channels.outcome import Receipt
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.jobs import transitions
@@ -17,12 +18,11 @@ from sereno.jobs.job import NewJob
 from sereno.notifications import events
 from sereno.notifications.deliveries import receipts
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Receipt, kept
+from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.deliveries.outcomes import OutcomeRecorder
 from sereno.notifications.deliveries.receipts import ReceiptQuestion, ReceiptResult
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.sender import DeliverySender
-from sereno.notifications.event import IN_APP, Step
 
 # Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
 STEP = 5000
@@ -95,7 +95,7 @@ class FanOut:
             again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
             await self._database.arun(transitions.enqueue(self._escalation(event, again)))
 
-    def _escalate(self, event: int, step: Step, walked: int) -> Operation[events.EscalatedDelivery]:
+    def _escalate(self, event: int, step: EscalationStep, walked: int) -> Operation[events.EscalatedDelivery]:
         found = yield from events.escalate(event, step, walked, STEP)
         tokens: list[NewJob] = []
         for account, count in found.made:

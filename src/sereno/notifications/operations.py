@@ -11,7 +11,7 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.jobs.job import check_text
+from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.rows import Count
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries import store as delivery_store
@@ -19,7 +19,6 @@ from sereno.notifications.recipients import store as recipient_store
 from sereno.notifications.rows import (
     AddressRow,
     ChannelPause,
-    DeliveryFilter,
     DeliveryLine,
     DeliveryRow,
     EventLine,
@@ -30,6 +29,7 @@ from sereno.notifications.rows import (
     RecipientRow,
 )
 from sereno.search.sql_terms import SearchParams
+from sereno.text import check_text
 
 # What a person may send back to work: it ended without having arrived, or nobody knows.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")

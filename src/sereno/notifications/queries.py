@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from sereno.database.statement import Operation, Row, Statement, queries
+from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications.rows import (
     AddressRow,
     ChannelLine,
     ChannelPause,
     DeliveryDetailRow,
-    DeliveryFilter,
     DeliveryLine,
     DeliveryRow,
     EventLine,

@@ -1,7 +1,5 @@
 """Events, deliveries, recipients and channels as a person sees them: the rows of the read operations, by name."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +7,6 @@ import msgspec
 
 from sereno.notifications.recipients.preference import Preference
 from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
-from sereno.search.sql_terms import SearchParams
 
 
 class EventLine(msgspec.Struct, kw_only=True):
@@ -197,47 +194,6 @@ class ChannelPause(msgspec.Struct, kw_only=True):
     account: str
     reason: str
     since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryFilter:
-    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
-
-    `search_params`: what a search asks besides.
-    """
-
-    states: Collection[str] | None = None
-    channel: str | None = None
-    recipient: str | None = None
-    event: int | None = None
-    tenant: str | None = None
-    since: datetime | None = None
-    # Of the event.
-    type: str | None = None
-    subject: str | None = None
-    search_params: SearchParams | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return all(getattr(self, field.name) is None for field in fields(self))
-
-    def params(self) -> dict[str, Any]:
-        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
-        found = self._named() | {"ids": None, "terms": None}
-        if self.search_params is None:
-            return found
-        if self.event is None and (event := self.search_params.one("event_id")) is not None:
-            found["event"] = int(event)
-        return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
-
-    def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit. `q`: the search."""
-        said = {} if self.search_params is None else {"q": self.search_params.text}
-        return {name: value for name, value in self._named().items() if value is not None} | said
-
-    def _named(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}
-        return values | {"states": None if self.states is None else sorted(self.states)}
 
 
 def _quiet(span: dict[str, Any]) -> QuietHours:

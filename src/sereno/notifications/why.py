@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
+from sereno.channels.contract import IN_APP
 from sereno.database.statement import Operation
 from sereno.duration import spoken
-from sereno.jobs.job import check_text
 from sereno.jobs.limits.why import moment
 from sereno.notifications import queries as notification_queries
-from sereno.notifications.event import IN_APP
 from sereno.notifications.operations import masked, unknown_type
 from sereno.notifications.recipients.preference import Decision, Preference, decide, resolve
 from sereno.notifications.recipients.quiet_hours import quiet_until
 from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
+from sereno.text import check_text
 
 # As many events as one reads.
 MOST_EVENTS = 5

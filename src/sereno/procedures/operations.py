@@ -12,7 +12,6 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import DatabaseUnavailable, InvalidArguments, Refused, SerenoError
-from sereno.jobs.job import check_text
 from sereno.procedures import store
 from sereno.procedures.procedure import (
     HERE,
@@ -29,6 +28,7 @@ from sereno.procedures.store import AllowedProcedure, LastRun, RunRow
 from sereno.procedures.targets.address import Targets
 from sereno.procedures.targets.contract import Session
 from sereno.settings import Settings
+from sereno.text import check_text
 
 DEFAULT_TIMEOUT = "5m"
 DEFAULT_LOCK_TIMEOUT = "10s"

@@ -15,12 +15,13 @@ from sereno.access.actor import default_actor
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, InvalidSchedule
-from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob, check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
+from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.schedules import store
 from sereno.schedules.importers.definition import MakeJob, as_object, from_object, without_key
 from sereno.schedules.schedule import NewSchedule
 from sereno.schedules.store import ScheduleRow, UpsertResult
+from sereno.text import check_text
 
 # In place of what the database does not show: see sereno.shown.
 NOT_SHOWN = "not shown"

@@ -12,8 +12,8 @@ from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidSchedule
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import Job, NewJob
-from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import operations, store
 from sereno.schedules.declarations import DeclarationResult, synchronise
 from sereno.schedules.rules.preview import Instant, preview

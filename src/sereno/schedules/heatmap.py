@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from sereno.database.statement import Operation
 from sereno.errors import InvalidSchedule
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import store
 from sereno.schedules.rules.instants import compile_rule
 from sereno.schedules.rules.when import Every, Once, When, decode, microseconds

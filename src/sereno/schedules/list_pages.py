@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sereno.database.statement import Operation
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.rows import BOUND
 from sereno.schedules import runs as schedule_runs
 from sereno.schedules import store

@@ -11,7 +11,7 @@ import msgspec
 from sereno.database.plan import Plan
 from sereno.database.statement import Operation
 from sereno.errors import InvalidSchedule
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.rows import Count
 from sereno.schedules import store
 from sereno.schedules.operations import PAGE, run_now

@@ -12,8 +12,8 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidSchedule, Refused
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import Job, check_date
-from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import store, tick
 from sereno.schedules.fire_job import fire_job
 from sereno.schedules.fires import record_again

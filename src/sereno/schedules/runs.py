@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.store import FireRow
 
 _sql = queries("schedules/runs")

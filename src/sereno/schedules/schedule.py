@@ -9,10 +9,11 @@ import msgspec
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule
-from sereno.jobs.job import NewJob, check_date, check_text
+from sereno.jobs.job import NewJob, check_date
 from sereno.schedules.fire_placeholders import check_names, has_names
 from sereno.schedules.firing import Missed, Overlap
 from sereno.schedules.rules.when import Once, When, checked, encode
+from sereno.text import check_text
 
 MISSED = ("skip", "latest", "all")
 OVERLAPS = ("skip", "allow", "queue_one", "cancel_previous")

@@ -18,9 +18,9 @@ import psycopg
 
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
-from sereno.monitoring.alerts.watcher import AlertWatcher
 from sereno.schedules import leader_lease, tick
 from sereno.schedules.firing import SECOND
+from sereno.schedules.maintenance import fires_duty
 from sereno.schedules.replanner import Replanner
 from sereno.schedules.ticker import BATCH, Ticker, TickResult, is_a_rows_fault
 from sereno.settings import Settings
@@ -30,7 +30,6 @@ from sereno.telemetry.service import Service
 from sereno.worker.floor import LookBack, Reach, exceeded_time
 from sereno.worker.listener import Listener
 from sereno.worker.maintenance.duties import Maintenance, maintenance_line
-from sereno.worker.maintenance.retention import fires_duty
 
 # A leader that is gone is missed after this long.
 LEASE = 20.0
@@ -69,7 +68,8 @@ class Scheduler(Service):
         self._second_line = Line(url, settings, "scheduler")
         heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
         self._listener = Listener(url, settings, heard, self._clock_was_set)
-        self._watch = AlertWatcher(url, settings, lambda: self.leads)
+        # Services that run beside the ticks, wherever this scheduler runs.
+        self._attached: list[Service] = []
         # Beside the ticks: nothing that is due waits for it.
         beside = maintenance_line(url, settings, "scheduler housekeeping")
         self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
@@ -89,18 +89,24 @@ class Scheduler(Service):
         # One row at a time, because a row in the batch could not be written.
         self._single = 0
 
+    def attach(self, service: Service) -> None:
+        """Start and stop the service together with this scheduler."""
+        self._attached.append(service)
+
     @property
     def leads(self) -> bool:
         return self._fence is not None
 
     def start(self) -> None:
         self._listener.start()
-        self._watch.start()
+        for service in self._attached:
+            service.start()
         self._housekeeping.start()
         super().start()
 
     async def stop(self) -> None:
-        await self._watch.stop()
+        for service in self._attached:
+            await service.stop()
         await self._housekeeping.stop()
         await super().stop()
         await self._listener.stop()

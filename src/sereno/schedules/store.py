@@ -9,7 +9,7 @@ import msgspec
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import InvalidSchedule
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.firing import first_instant
 from sereno.schedules.rules.instants import compile_text
 from sereno.schedules.schedule import NewSchedule, rule_text, shift

@@ -5,124 +5,12 @@ A list says which fields it has, and its SQL has a line for each; nothing else i
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import get_args
 
-from sereno.jobs.lifecycle import FINAL, STATES
-from sereno.jobs.search import ages, moments, numbers
-from sereno.notifications.deliveries.delivery import State
 from sereno.search.sql_terms import SearchParams, Test, parameter, piece_test, range_test, word_test
 from sereno.search.syntax import MOST_DIGITS, Field, Kind, Term, Word, parse
+from sereno.search.values import ages, moments, numbers
 
-YES_NO = ("yes", "no")
 _MOST = 2**53
-
-DELIVERY_FIELDS = (
-    Field("state", "choice", get_args(State)),
-    Field("channel", "word"),
-    Field("account", "word"),
-    Field("event", "word"),
-    Field("subject", "word"),
-    Field("recipient", "word"),
-    Field("tenant", "word"),
-    Field("reason", "part"),
-    Field("error", "part"),
-    Field("provider", "word"),
-    Field("id", "id"),
-    Field("event_id", "id"),
-    Field("job", "id"),
-    Field("attempts", "number"),
-    Field("created", "moment"),
-    Field("due", "moment"),
-    Field("sent", "moment"),
-    Field("changed", "moment"),
-    Field("age", "length"),
-)
-SCHEDULE_FIELDS = (
-    Field("state", "choice", ("enabled", "paused", "disabled", "parked", "finished")),
-    Field("key", "word"),
-    Field("task", "word"),
-    Field("queue", "word"),
-    Field("tenant", "word"),
-    Field("tag", "word"),
-    Field("kind", "choice", ("cron", "every", "daily", "once")),
-    Field("zone", "word"),
-    Field("declared", "word"),
-    Field("by", "word"),
-    Field("note", "part"),
-    Field("last", "choice", FINAL),
-    Field("error", "part"),
-    Field("failed", "number"),
-    Field("next", "moment"),
-    Field("fired", "moment"),
-    Field("created", "moment"),
-    Field("changed", "moment"),
-    Field("args", "inside"),
-)
-FIRE_FIELDS = (
-    Field("state", "choice", (*STATES, "skipped")),
-    Field("reason", "word"),
-    Field("error", "part"),
-    Field("job", "id"),
-    Field("attempts", "number"),
-    Field("planned", "moment"),
-    Field("fired", "moment"),
-    Field("finished", "moment"),
-)
-RECIPIENT_FIELDS = (
-    Field("key", "word"),
-    Field("tenant", "word"),
-    Field("channel", "word"),
-    Field("locale", "word"),
-    Field("zone", "word"),
-    Field("created", "moment"),
-    Field("changed", "moment"),
-    Field("data", "inside"),
-)
-EVENT_FIELDS = (
-    Field("type", "word"),
-    Field("subject", "word"),
-    Field("key", "word"),
-    Field("category", "word"),
-    Field("channel", "word"),
-    Field("tenant", "word"),
-    Field("trace", "word"),
-    Field("note", "part"),
-    Field("id", "id"),
-    Field("matched", "choice", YES_NO),
-    Field("critical", "choice", YES_NO),
-    Field("created", "moment"),
-    Field("due", "moment"),
-    Field("age", "length"),
-    Field("payload", "inside"),
-)
-ERROR_FIELDS = (
-    Field("task", "word"),
-    Field("type", "word"),
-    Field("message", "part"),
-    Field("where", "part"),
-    Field("fingerprint", "word"),
-    Field("note", "part"),
-    Field("muted", "choice", YES_NO),
-    Field("job", "id"),
-    Field("count", "number"),
-    Field("total", "number"),
-    Field("first", "moment"),
-    Field("last", "moment"),
-)
-TENANT_FIELDS = (
-    Field("tenant", "word"),
-    Field("paused", "choice", YES_NO),
-    Field("jobs", "number"),
-    Field("failed", "number"),
-    Field("seconds", "number"),
-    Field("deliveries", "number"),
-)
-AUDIT_FIELDS = (
-    Field("actor", "word"),
-    Field("action", "word"),
-    Field("subject", "word"),
-    Field("at", "moment"),
-)
 
 
 def search_params(

@@ -50,6 +50,9 @@ class InvalidSearch(InvalidArguments):
         self.at = at
 
 
+YES_NO = ("yes", "no")
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field that a list can be searched by. `single`: neither two values, nor two terms, nor a minus."""

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Mount
 
 from sereno.app import Sereno
-from sereno.notifications.client import Event
 from sereno.server.api.build import build
 from sereno.server.api.cors import CrossOrigin
 from sereno.server.api.notifications.unsubscribe import routes as unsubscribe
@@ -51,17 +50,7 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
     `is_open`: nobody has to sign in, from this machine alone.
     """
     authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
-    parts = {
-        "app": app,
-        "channels": app.channels,
-        "event": lambda name: Event[Any](app.notifications.definitions[name], app.notifications),
-        "inbox": app.inbox,
-        "limits": app.limits,
-        "notifications": app.notifications,
-        "recipients": app.recipients,
-        "schedules": app.schedules,
-    }
-    context = ServerContext(app.database, authenticator, app.new_job, parts)
+    context = ServerContext(app, authenticator)
     # What was counted here and not written yet, and the connections to providers.
     context.endings.append(app.notifications.dispatch.close)
     inside = [

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.jobs.search import moments
 from sereno.search.syntax import Field, Term, Word, parse
+from sereno.search.values import moments
 from sereno.telemetry import central_log as store
 from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
 from sereno.telemetry.log_record import LEVELS

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sereno.jobs.fingerprint import Failure
+from sereno.error_text import Failure
 from sereno.telemetry.archive_stats import ArchiveTally
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)

@@ -22,8 +22,8 @@ import msgspec
 import pytest
 
 from sereno.channels.contract import Callback, Channel, Exchange, Message
+from sereno.channels.outcome import Delivered, Down, Outcome, Retryable, Sent, Unknown
 from sereno.errors import InvalidAddress, RejectedCallback
-from sereno.notifications.deliveries.delivery import Delivered, Down, Outcome, Retryable, Sent, Unknown
 from sereno.testing.provider import RETRY_AFTER, Fault, Provider
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)

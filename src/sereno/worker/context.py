@@ -19,10 +19,11 @@ from sereno.duration import seconds as length
 from sereno.error_text import storable
 from sereno.errors import ConfigurationError, InvalidArguments, LeaseLost
 from sereno.jobs.attempt import LONGEST_CLOSE, SUCCEEDED, Snooze, Throttle
-from sereno.jobs.job import ClaimedJob, check_text
+from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.store import throttle
 from sereno.jobs.settlement import SettleResult, keep_step, report_progress, settle, steps
 from sereno.telemetry.log_events import JobLogger
+from sereno.text import check_text
 
 P = ParamSpec("P")
 T = TypeVar("T")

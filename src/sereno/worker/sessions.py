@@ -8,8 +8,8 @@ import msgspec
 
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
+from sereno.database.vacuum import PAGE
 from sereno.jobs.transitions import EVERYTHING
-from sereno.monitoring.storage_queries import PAGE
 
 _sql = queries("worker/sessions")
 _ids = msgspec.json.Decoder(list[int])

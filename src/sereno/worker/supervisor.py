@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import Protocol
 
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
-from sereno.schedules.scheduler import Scheduler
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
-from sereno.telemetry.metrics import Gauges, Tally, exposition
+from sereno.telemetry.metrics import Gauges, SchedulerFigures, Tally, exposition
 from sereno.telemetry.service import Service
 from sereno.version import __version__
 from sereno.worker.child import EXIT_LOST, EXIT_STUCK
@@ -59,10 +59,22 @@ class Child:
         self.killed = False
 
 
+class SupervisedScheduler(Protocol):
+    """A scheduler that the supervisor starts and stops."""
+
+    figures: SchedulerFigures
+
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class Supervisor:
     """Runs `processes` children until it is told to stop."""
 
-    def __init__(self, url: str, settings: Settings, command: Sequence[str]) -> None:
+    def __init__(
+        self, url: str, settings: Settings, command: Sequence[str], scheduler: "SupervisedScheduler | None" = None
+    ) -> None:
+        """`scheduler`: run in this process, where no handler can hold it up."""
         self._settings = settings
         self._command = command
         self._line = Line(url, settings, "supervisor")
@@ -73,8 +85,7 @@ class Supervisor:
         self._stopped = asyncio.Event()
         self._tally = Tally()
         self._heartbeat = _Heartbeats(self._line, settings, self._children)
-        # Here no handler can hold it up.
-        self._scheduler = Scheduler(url, settings) if settings.scheduler else None
+        self._scheduler = scheduler
         self.health = HealthServer(
             settings,
             is_live=lambda: True,

@@ -15,12 +15,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
-from sereno.bulk import task as bulk
-from sereno.bulk.store import adopt
 from sereno.database.connect import Line
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, DatabaseUnavailable
+from sereno.jobs.bulk import adopt
 from sereno.jobs.job import PRIORITIES, ClaimedJob
 from sereno.jobs.task import Registry
 from sereno.jobs.task_rows import declare_code
@@ -28,6 +27,7 @@ from sereno.telemetry.archive_stats import COUNTED
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.metrics import Gauges, Tally
 from sereno.version import __version__
+from sereno.worker import bulk_task as bulk
 from sereno.worker.claimer import Claimer
 from sereno.worker.executor import Executor
 from sereno.worker.floor import Floors

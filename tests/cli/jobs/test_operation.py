@@ -9,7 +9,7 @@ import pytest
 
 from sereno import Sereno
 from sereno.bulk import operations as bulk
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from tests.cli.conftest import Command, Process
 from tests.cli.notifications.test_notifications import Told, _id, shop, told
 from tests.cli.schedules.schedule_steps import add

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sereno import Sereno
+from sereno.error_text import Failure
 from sereno.jobs import error_groups
-from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.cli.conftest import Command
 

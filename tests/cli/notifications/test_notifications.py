@@ -12,8 +12,9 @@ import pytest
 from click.testing import Result
 
 from sereno import Sereno
+from sereno.channels.outcome import Failed, Invalid, Retryable
 from sereno.cli.notifications.delivery import STATES
-from sereno.notifications.deliveries.delivery import Failed, Invalid, Retryable, State
+from sereno.notifications.deliveries.delivery import State
 from tests.cli.conftest import Command, process_environment
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender

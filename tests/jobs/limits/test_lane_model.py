@@ -18,8 +18,7 @@ from hypothesis.stateful import (
 )
 
 from sereno import Cancel, Dead, Retry, Snooze
-from sereno.access import audit
-from sereno.jobs import transitions
+from sereno.jobs import pauses, transitions
 from sereno.jobs.attempt import Ending, ReleasedAttempt
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits import lane_claim
@@ -327,13 +326,13 @@ class Lanes(RuleBasedStateMachine):
 
     def pause_tenant(self, chance: Random) -> None:
         if chance.choice([False, True]):
-            do(self.connection, audit.pause("tenant", "t", "me", None))
+            do(self.connection, pauses.pause("tenant", "t", "me", None))
             self.promises.paused = {"t"}
         else:
             self.resume_tenant()
 
     def resume_tenant(self) -> None:
-        do(self.connection, audit.resume("tenant", "t"))
+        do(self.connection, pauses.resume("tenant", "t"))
         self.promises.paused = set()
 
     def weigh(self, chance: Random) -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from sereno import Cancel, Dead, Retry
-from sereno.access import audit
-from sereno.jobs import transitions
+from sereno.jobs import pauses, transitions
 from sereno.jobs.limits import store as limits
 from sereno.jobs.limits.limit import Limit, Rate
 from tests.facts import advance
@@ -85,9 +84,9 @@ def test_a_head_of_a_paused_tenant_is_found_when_the_tenant_goes_on(database_url
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), tenant="t")
-        do(connection, audit.pause("tenant", "t", "me", None))
+        do(connection, pauses.pause("tenant", "t", "me", None))
         assert claimer.take(room) == []
-        do(connection, audit.resume("tenant", "t"))
+        do(connection, pauses.resume("tenant", "t"))
         later(connection)
         assert claimer.take_all(room) == made
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sereno.errors import ConfigurationError, InvalidArguments, SerenoError
-from sereno.jobs.job import NAME_LIMIT
 from sereno.jobs.limits.limit import (
     MOST_SLOTS,
     MOST_UNITS,
@@ -22,6 +21,7 @@ from sereno.jobs.limits.limit import (
     rule,
 )
 from sereno.jobs.task import QueueDefinition, Registry, TaskDefinition, define, define_queue
+from sereno.text import NAME_LIMIT
 from sereno.worker.context import Context
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sereno.access import audit
+from sereno.jobs import pauses
 from sereno.jobs.limits import lane_claim
 from sereno.jobs.limits.limit import Limit
 from tests.facts import advance, one
@@ -32,7 +32,7 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
 def pause(connection: Connection, why: str) -> None:
     if why != "unknown task":
-        do(connection, audit.pause("tenant" if why == "tenant" else "task", "big", "me", None))
+        do(connection, pauses.pause("tenant" if why == "tenant" else "task", "big", "me", None))
 
 
 def fill(connection: Connection, why: str, of: dict[str, object] | None = None) -> None:
@@ -108,7 +108,7 @@ def test_after_a_pause_a_worker_by_sql_starts_from_the_beginning(connection: Con
     worker = SqlWorker(connection, lease="1 hour")
     assert worker.claim() == []
     assert one(connection, "select passed_over is not null from sereno.sessions")
-    do(connection, audit.resume("tenant", "big"))
+    do(connection, pauses.resume("tenant", "big"))
     first = one(connection, "select array_agg(id order by id) from (select id from sereno.jobs order by id limit 10) j")
     assert [job.id for job in worker.claim(10)] == first
     assert one(connection, "select passed_over is null from sereno.sessions")
@@ -159,7 +159,7 @@ def test_what_a_lane_has_passed_over_is_looked_at_again(connection: Connection, 
         found += claimer.take()
     assert one(connection, "select floor_seq > %s from sereno.lanes", MANY)
     if ends == "resume":
-        do(connection, audit.resume("tenant", "big"))
+        do(connection, pauses.resume("tenant", "big"))
     else:
         connection.execute("delete from sereno.lane_wakes; update sereno.jobs set tenant = null where tenant = 'big'")
         connection.execute("delete from sereno.lane_wakes")
@@ -173,7 +173,7 @@ def test_a_lane_that_was_read_to_its_end_is_read_from_the_beginning_again(connec
     set_limit(connection, "each", Limit(100))
     (paused,) = put(connection, of, tenant="big")
     put(connection, of, 20)
-    do(connection, audit.pause("tenant", "big", "me", None))
+    do(connection, pauses.pause("tenant", "big", "me", None))
     claimer = Claimer(connection)
     assert paused not in claimer.take_all()
     connection.execute("delete from sereno.pauses")
@@ -189,10 +189,10 @@ def test_few_jobs_that_were_passed_over_run_after_their_pause_beside_others_with
     set_limit(connection, "each", Limit(1000))
     (paused,) = put(connection, of, tenant="big")
     put(connection, of, 200)
-    do(connection, audit.pause("tenant", "big", "me", None))
+    do(connection, pauses.pause("tenant", "big", "me", None))
     claim = lane_claims(connection, "tenant", by_sql)
     while not one(connection, "select coalesce(max(floor_seq), 0) > 20 from sereno.lanes"):
         assert paused not in claim()
-    do(connection, audit.resume("tenant", "big"))
+    do(connection, pauses.resume("tenant", "big"))
     assert paused in claim()
     assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0, "there were others"

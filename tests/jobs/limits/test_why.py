@@ -12,7 +12,7 @@ from sereno.database.plan import carry_out
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.limits import store as limits
 from sereno.jobs.why import why
 from tests.database.plans import nodes, plan

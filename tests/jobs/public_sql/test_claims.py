@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.access import audit
+from sereno.jobs import pauses
 from sereno.jobs.limits.limit import Limit
 from tests.facts import advance, one
 from tests.jobs.job_steps import Connection, add, do, line, past, row
@@ -47,14 +47,14 @@ def test_a_claim_takes_what_the_session_knows_and_nothing_else(connection: Conne
 @pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "r42")])
 @pytest.mark.parametrize("of", [None, keys(("each", "a"))], ids=["plain", "limited"])
 def test_what_is_paused_is_not_claimed(
-    connection: Connection, kind: audit.PauseKind, name: str, of: dict[str, Any] | None
+    connection: Connection, kind: pauses.PauseKind, name: str, of: dict[str, Any] | None
 ) -> None:
     set_limit(connection, "each", Limit(1))
     put(connection, of, tenant="r42")
     worker = SqlWorker(connection)
-    do(connection, audit.pause(kind, name, "me", None))
+    do(connection, pauses.pause(kind, name, "me", None))
     assert worker.claim() == []
-    do(connection, audit.resume(kind, name))
+    do(connection, pauses.resume(kind, name))
     assert len(worker.claim()) == 1
 
 

@@ -27,6 +27,7 @@ from sereno.monitoring.alerts import sender as alert_sender
 from sereno.monitoring.alerts import watcher as engine
 from sereno.monitoring.alerts.condition import AlertCondition, condition
 from sereno.monitoring.alerts.rule import AGAIN, Alert, AlertRule, AlertTarget, LogRule, calm, checked, decide
+from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.monitoring.alerts.watcher import AlertWatcher, ConditionSnapshot, follow
 from sereno.notifications.deliveries import store as deliveries
 from sereno.schedules.scheduler import Scheduler
@@ -211,15 +212,18 @@ async def test_the_scheduler_that_leads_keeps_watch_and_the_next_goes_on(
     monkeypatch.setattr(engine, "LOOK_EVERY", 0.05)
     rule(app, **ONLY)
     pause_sms(app)
-    first, second = (Scheduler(app.url, app.settings) for _ in range(2))
+    first = scheduler_with_alerts(app.url, app.settings)
+    second = Scheduler(app.url, app.settings)
+    watcher = AlertWatcher(app.url, app.settings, lambda: second.leads)
+    second.attach(watcher)
     first.start()
     await auntil(lambda: sent(connection) == ["opened"])
     second.start()
-    await auntil(lambda: second._watch.rounds > 5)
+    await auntil(lambda: watcher.rounds > 5)
     await first.stop()
     await auntil(lambda: second.leads)
-    rounds = second._watch.rounds
-    await auntil(lambda: second._watch.rounds > rounds + 5)
+    rounds = watcher.rounds
+    await auntil(lambda: watcher.rounds > rounds + 5)
     assert sent(connection) == ["opened"]
     mend_sms(app)
     advance(connection, 61)
@@ -251,9 +255,11 @@ async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connec
     app.database.run(deliveries.pause_channel("fax", "", "broken"))
     advance(connection, 60)
     heir = Scheduler(app.url, app.settings)
+    watcher = AlertWatcher(app.url, app.settings, lambda: heir.leads)
     await heir.run_once()
     assert heir.leads
-    await heir._watch.look()
+    await watcher.look()
+    await watcher.stop()
     await heir.stop()
     found = connection.execute("select subject, times from sereno.alerts order by id").fetchall()
     assert found == [("sms", 1), ("fax", 1)]

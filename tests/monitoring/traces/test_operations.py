@@ -6,12 +6,12 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.channels.outcome import Failed, Receipt
 from sereno.error_text import describe
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.attempt import Settlement
 from sereno.monitoring.traces import store as traces
 from sereno.monitoring.traces.operations import Trace, find, trace
-from sereno.notifications.deliveries.delivery import Failed, Receipt
 from sereno.schedules.rules.when import Every
 from tests.facts import advance, one
 from tests.manual_worker import ManualWorker

@@ -8,10 +8,10 @@ import pytest
 
 from sereno import Digest, Sereno, in_app
 from sereno.channels.contract import Callback
+from sereno.channels.outcome import Failed, Invalid, Receipt, Retryable, Unknown
 from sereno.database.statement import run
 from sereno.jobs import minute_stats
 from sereno.notifications.deliveries import stats_queries
-from sereno.notifications.deliveries.delivery import Failed, Invalid, Receipt, Retryable, Unknown
 from sereno.notifications.deliveries.figures import Funnel, channel_health, funnel
 from sereno.notifications.deliveries.stats import MOST_CODES, OTHER, Change, DeliveryTally
 from tests.facts import advance, auntil, one, ten_past

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from sereno.channels.outcome import Receipt
 from sereno.notifications.deliveries import receipts
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Receipt, State
+from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.deliveries.store import take_batches
 from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.recipients import store as recipients

@@ -9,9 +9,9 @@ import pytest
 
 from sereno import Content, Digest, QuietHours, Recipient, Sereno, in_app
 from sereno.channels.contract import Exchange, Message
+from sereno.channels.outcome import Failed, Invalid, Outcome, Receipt, Retryable, Sent
 from sereno.notifications.client import Event
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Failed, Invalid, Outcome, Receipt, Retryable, Sent
 from sereno.notifications.deliveries.send_jobs import ONCE
 from sereno.notifications.deliveries.transition import Transition
 from tests.facts import advance, one

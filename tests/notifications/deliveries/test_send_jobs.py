@@ -10,7 +10,7 @@ import pytest
 import sereno.notifications.deliveries.send_jobs
 from sereno import Digest, Rate, Sereno
 from sereno.channels.contract import Exchange, Message
-from sereno.notifications.deliveries.delivery import Failed, Outcome, Receipt, Retryable
+from sereno.channels.outcome import Failed, Outcome, Receipt, Retryable
 from tests.database.plans import nodes, plan
 from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender

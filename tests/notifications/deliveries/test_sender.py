@@ -11,9 +11,9 @@ import pytest
 from sereno import ConfigurationError, Content, Digest, Recipient, Sereno, Throttle
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.failover import Failover
+from sereno.channels.outcome import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
 from sereno.database.statement import run
 from sereno.notifications import events
-from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Receipt, Retryable, Sent, Unknown
 from tests.facts import advance, auntil, one, until
 from tests.notifications.conftest import Pager, States, Tender
 

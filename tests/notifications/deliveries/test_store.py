@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 
 from sereno import Content, Digest, Rate, Recipient, Sereno, in_app
+from sereno.channels.outcome import Failed, Retryable
 from sereno.database.statement import run
 from sereno.notifications.client import Event
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Failed, Retryable
 from sereno.notifications.deliveries.send_jobs import MOST_TOKENS, ONCE
 from tests.database.plans import accesses, nodes, plan
 from tests.facts import advance, auntil, one, until

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sereno.notifications.deliveries.delivery import (
-    ENDED,
-    TRANSITIONS,
-    Delivered,
-    Down,
-    Failed,
-    Invalid,
-    Outcome,
-    Retryable,
-    Sent,
-    Unknown,
-)
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.notifications.deliveries.delivery import ENDED, TRANSITIONS
 from sereno.notifications.deliveries.transition import LONGEST_AFTER, Policy, judge
 
 POLICY = Policy(delays=(60.0, 120.0), receipts_after=900.0)

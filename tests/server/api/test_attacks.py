@@ -11,10 +11,10 @@ import pytest
 from sereno import Sereno
 from sereno.bulk import operations as bulk
 from sereno.bulk.operations import MOST_OF_A_TENANT
-from sereno.bulk.store import TASK
 from sereno.database.plan import carry_out
 from sereno.jobs import operations as jobs
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.bulk import TASK
+from sereno.jobs.filters import JobFilter
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask, Served

@@ -7,8 +7,8 @@ import pytest
 from sereno import Sereno
 from sereno.database.plan import carry_out
 from sereno.jobs import operations as jobs
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
-from sereno.jobs.job_filter import JobFilter
 from tests.server.api.conftest import Ask
 
 PROCEDURE = "procedure.reporting.close_day"

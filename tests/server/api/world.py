@@ -14,19 +14,19 @@ import httpx
 
 from sereno import Sereno
 from sereno.access.operations import create
+from sereno.channels.contract import IN_APP
+from sereno.channels.outcome import Failed
 from sereno.database.plan import carry_out
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
+from sereno.error_text import Failure
 from sereno.jobs import error_groups, queues
 from sereno.jobs import operations as jobs
-from sereno.jobs.fingerprint import Failure
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import condition
 from sereno.monitoring.alerts.rule import AlertRule, AlertTarget
 from sereno.monitoring.alerts.watcher import ConditionSnapshot, follow
-from sereno.notifications.deliveries.delivery import Failed
-from sereno.notifications.event import IN_APP
 from sereno.procedures import operations as procedures
 from sereno.procedures.procedure import Signature
 from sereno.telemetry import central_log

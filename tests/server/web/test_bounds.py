@@ -37,7 +37,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 async def context(app: Sereno) -> AsyncIterator[ServerContext]:
-    yield ServerContext(app.database, Authenticator(app.database), app.new_job)
+    yield ServerContext(app, Authenticator(app.database))
     await app.database.aclose()
 
 

@@ -36,7 +36,7 @@ class Counting:
 
 @pytest.fixture
 async def reader(app: Sereno) -> AsyncIterator[Counting]:
-    yield Counting(ServerContext(app.database, Authenticator(app.database), app.new_job))
+    yield Counting(ServerContext(app, Authenticator(app.database)))
     await app.database.aclose()
 
 

@@ -9,7 +9,7 @@ import pytest
 from sereno import Backoff, Context, Limit, Retry, Sereno
 from sereno.database.plan import acarry_out
 from sereno.jobs import operations
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from tests.facts import auntil, one, state
 from tests.worker.limits.limit_facts import Inside, finished
 

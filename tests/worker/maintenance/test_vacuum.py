@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.database import vacuum as storage_queries
 from sereno.database.connect import Line
 from sereno.database.statement import run
-from sereno.monitoring import storage_queries
 from sereno.worker.maintenance import vacuum
 from sereno.worker.maintenance.vacuum import Vacuum
 from tests.facts import auntil, one

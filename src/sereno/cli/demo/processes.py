@@ -16,7 +16,7 @@ from sereno.cli.context import load_app
 from sereno.cli.services.serving import HTTPServer
 from sereno.errors import ConfigurationError
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.notifications.templates import operations as templates
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")

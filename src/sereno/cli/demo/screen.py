@@ -17,9 +17,10 @@ from sereno.cli.demo.processes import DemoProcesses, System
 from sereno.cli.options import stdout_is_terminal
 from sereno.cli.output import Column, table, terminal
 from sereno.jobs import queries as job_queries
+from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.rows import TaskLine
 from sereno.notifications import queries as notification_queries
-from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.notifications.rows import DeliveryLine
 
 # How often the screen is drawn; in a pipe, a line every five seconds is enough.
 FRAME = 0.5

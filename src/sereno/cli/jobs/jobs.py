@@ -14,7 +14,7 @@ from sereno.cli.output import Column, chosen_form, counted, show_json, show_list
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.filters import JobFilter
     from sereno.jobs.operations import ChangedJobs, Tally
 
 # Jobs that could not go back to work and are named one by one.

@@ -11,10 +11,10 @@ from sereno.cli.options import Rate, context_options, output_option, stdout_is_t
 from sereno.cli.output import Column, chosen_form, human, show_json, show_list, visible
 
 if TYPE_CHECKING:
-    from sereno.bulk.store import BulkOperation, JobAction
     from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
-    from sereno.jobs.job_filter import JobFilter
+    from sereno.jobs.bulk import BulkOperation, JobAction
+    from sereno.jobs.filters import JobFilter
     from sereno.jobs.rows import Count
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,8 +8,8 @@ from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, show_list, visible
 
 if TYPE_CHECKING:
-    from sereno.access.audit import PauseKind
     from sereno.cli.context import CommandContext
+    from sereno.jobs.pauses import PauseKind
 
 COLUMNS = (
     Column("queue", lambda line: line.queue),

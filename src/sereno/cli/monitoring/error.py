@@ -64,7 +64,7 @@ def list_errors(
 ) -> None:
     """Kinds of failure that were seen of late, with the last 24 hours."""
     from sereno.monitoring.error_operations import list_groups  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.search.search_filter import ERROR_FIELDS  # noqa: PLC0415 - see above
+    from sereno.monitoring.search_fields import ERROR_FIELDS  # noqa: PLC0415 - see above
 
     search_params = searched(search, ERROR_FIELDS)
     found = context.run(

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sereno.cli.context import CommandContext
+    from sereno.jobs.filters import DeliveryFilter
     from sereno.notifications.operations import DeliveryDetail
-    from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+    from sereno.notifications.rows import DeliveryLine
 
 # As in sereno.notifications.deliveries.delivery, which is slow to import: --help needs none of it.
 STATES = (
@@ -304,8 +305,8 @@ def _filter(
     subject: str | None,
     search: str | None,
 ) -> "DeliveryFilter":
-    from sereno.notifications.rows import DeliveryFilter  # noqa: PLC0415 - see above
-    from sereno.search.search_filter import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.jobs.filters import DeliveryFilter  # noqa: PLC0415 - see above
+    from sereno.notifications.search_fields import DELIVERY_FIELDS  # noqa: PLC0415 - slow to import; --help needs none
 
     found = searched(search, DELIVERY_FIELDS)
     return DeliveryFilter(states or None, channel, recipient, event, tenant, since, kind, subject, found)

@@ -82,7 +82,7 @@ def list_events(
 ) -> int:
     """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
     from sereno.notifications.operations import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.search.search_filter import EVENT_FIELDS  # noqa: PLC0415 - see above
+    from sereno.notifications.search_fields import EVENT_FIELDS  # noqa: PLC0415 - see above
 
     search_params = searched(search, EVENT_FIELDS)
     found = context.run(

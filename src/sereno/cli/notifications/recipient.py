@@ -93,7 +93,7 @@ def list_recipients(
 ) -> int:
     """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
     from sereno.notifications.operations import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.search.search_filter import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
+    from sereno.notifications.search_fields import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
     search_params = searched(search, RECIPIENT_FIELDS)
     found = context.run(operation(pattern, tenant=tenant, search_params=search_params, limit=limit, before=before))

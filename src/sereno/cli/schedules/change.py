@@ -15,10 +15,10 @@ from sereno.cli.schedules.options import confirm, existing, how_many, which_opti
 
 if TYPE_CHECKING:
     from sereno.bulk.operations import ScheduleBulkRequest
-    from sereno.bulk.store import ScheduleAction
     from sereno.cli.context import CommandContext
     from sereno.database.statement import Operation
-    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.jobs.bulk import ScheduleAction
+    from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.lists import Verb
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -225,6 +225,6 @@ def _on_this_clock(until: datetime) -> str:
 
 
 def _check_note(note: str | None) -> None:
-    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.text import check_text  # noqa: PLC0415 - slow to import; --help needs none
 
     check_text("note", note)

@@ -18,7 +18,7 @@ from sereno.errors import InvalidArguments
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.cli.schedules.importing import Import, Refusal, Source
-    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.importers import ImportedSchedule
 
 # As in sereno.schedules.importers, which --help need not import.

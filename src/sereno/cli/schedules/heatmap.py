@@ -14,7 +14,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.heatmap import Cell, Heatmap
 
 SHADES = "░▒▓█"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from sereno.cli.context import CommandContext
-    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.lists import ScheduleTally, Verb
     from sereno.schedules.rules.when import When
     from sereno.schedules.store import ScheduleRow
@@ -66,9 +66,9 @@ def which_options(*, states: bool = False) -> Callable[[F], F]:
 
 
 def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFilter":
-    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.jobs.job_filter import ScheduleFilter  # noqa: PLC0415 - see above
-    from sereno.search.search_filter import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
+    from sereno.jobs.filters import ScheduleFilter  # noqa: PLC0415 - see above
+    from sereno.schedules.search_fields import SCHEDULE_FIELDS  # noqa: PLC0415 - see above
+    from sereno.text import check_text  # noqa: PLC0415 - slow to import; --help needs none
 
     for name, value in (("key", which), ("tenant", others.get("tenant")), ("task", others.get("task"))):
         check_text(name, value)
@@ -173,8 +173,8 @@ class Moments:
 
 def existing(context: "CommandContext", key: str) -> "ScheduleRow":
     """The schedule of this key; the command ends with 7 when there is none."""
-    from sereno.jobs.job import check_text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import find  # noqa: PLC0415 - see above
+    from sereno.text import check_text  # noqa: PLC0415 - slow to import; --help needs none
 
     check_text("key", key)
     try:

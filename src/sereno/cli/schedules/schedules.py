@@ -17,7 +17,7 @@ from sereno.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
-    from sereno.jobs.job_filter import ScheduleFilter
+    from sereno.jobs.filters import ScheduleFilter
 
 
 class ScheduleGroup(click.Group):
@@ -57,8 +57,8 @@ def list_schedules(
 ) -> int:
     """What runs when, how it went, what is next. Times are on the schedule's own clock."""
     from sereno.cli.schedules.table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
-    from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
     from sereno.schedules.lists import list_schedules as operation  # noqa: PLC0415 - see above
+    from sereno.text import check_text  # noqa: PLC0415 - see above
 
     if soonest and after:
         raise click.UsageError("--after goes on by key: it does not go with --soonest.")

@@ -150,10 +150,10 @@ def preview(
 ) -> None:
     """When a rule would run. With a note where its clock is turned; needs no database."""
     from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.jobs.job import check_text  # noqa: PLC0415 - see above
     from sereno.schedules.rules.preview import preview as upcoming  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
     from sereno.schedules.schedule import shift  # noqa: PLC0415 - see above
+    from sereno.text import check_text  # noqa: PLC0415 - see above
 
     if expression is not None:
         if rule["cron"] is not None:

@@ -12,7 +12,7 @@ from sereno.app import Sereno
 from sereno.cli.context import named_app
 from sereno.cli.services.serving import HTTPServer
 from sereno.cli.services.worker import refuse_embedded, worker_options
-from sereno.schedules.scheduler import Scheduler
+from sereno.monitoring.alerts.scheduler import scheduler_with_alerts
 from sereno.settings import ROLES, parse_queues
 from sereno.telemetry.log_events import configure
 from sereno.worker.child import run_child
@@ -72,7 +72,9 @@ class _Services:
             app.declare()
             if not self._keeps_time:
                 app.override(scheduler=False)
-            self._supervisor = Supervisor(app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]])
+            self._supervisor = Supervisor(
+                app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]], app.scheduler()
+            )
             # It keeps time beside its children.
             self._keeps_time = False
 
@@ -108,7 +110,7 @@ class _Services:
 
     async def _keep_time(self) -> None:
         async with LogWriter(self._app.database.url, self._app.settings):
-            scheduler = Scheduler(self._app.database.url, self._app.settings)
+            scheduler = scheduler_with_alerts(self._app.database.url, self._app.settings)
             scheduler.start()
             await self._told.wait()
             await scheduler.stop()

@@ -34,14 +34,14 @@ async def _until_told(context: "CommandContext", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
-    from sereno.schedules.scheduler import Scheduler  # noqa: PLC0415 - see above
+    from sereno.monitoring.alerts.scheduler import scheduler_with_alerts  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     url = context.url()
-    running = Scheduler(url, context.settings)
+    running = scheduler_with_alerts(url, context.settings)
     async with LogWriter(url, context.settings):
         running.start()
         click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")

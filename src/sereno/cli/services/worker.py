@@ -92,7 +92,7 @@ def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **
     app.worker()
     app.declare()
     command = ["-m", "sereno", *sys.argv[1:]]
-    asyncio.run(Supervisor(app.database.url, app.settings, command).run())
+    asyncio.run(Supervisor(app.database.url, app.settings, command, app.scheduler()).run())
     app.close()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.text import NAME_LIMIT, check_text
 
 # Words of a template that are no arguments.
 WORDS = ("tenant", "task", "queue")

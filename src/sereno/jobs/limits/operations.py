@@ -11,10 +11,10 @@ from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds, spoken
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
-from sereno.jobs.job import check_text
 from sereno.jobs.limits import store
 from sereno.jobs.limits.limit import AnyLimit, Limit, Rate
 from sereno.jobs.limits.store import LimiterRow, LimitRow
+from sereno.text import check_text
 
 DAY = 86400.0
 # A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.

@@ -7,9 +7,9 @@ from sereno.access import audit
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.jobs.limits import store
 from sereno.jobs.limits.operations import check_key
+from sereno.text import check_text
 
 LEAST_WEIGHT = 0.001
 MOST_WEIGHT = 1_000_000

@@ -3,11 +3,11 @@
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.monitoring import health_queries
 from sereno.monitoring.alerts import condition_queries as store
 from sereno.monitoring.alerts.condition import KINDS, AlertCondition, filled
 from sereno.settings import Settings
+from sereno.text import check_text
 
 __all__ = ["KINDS", "AlertCondition", "attention", "filled"]
 

@@ -15,8 +15,8 @@ import msgspec
 
 from sereno.duration import spoken
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.monitoring.alerts.condition import KINDS, LEVELS, AlertCondition, Level, clean, condition, rank
+from sereno.text import check_text
 
 # The task that sends one message about an alert.
 TASK = "sereno.alert"

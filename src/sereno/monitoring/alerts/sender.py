@@ -5,12 +5,13 @@ from typing import Any
 
 from sereno.channels.contract import Channel, Exchange, Message
 from sereno.channels.discord import Discord
+from sereno.channels.outcome import Delivered, Outcome, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
 from sereno.jobs.attempt import Dead, Retry
 from sereno.monitoring.alerts.rule import AlertTarget
 from sereno.monitoring.alerts.store import SentAlert
-from sereno.notifications.deliveries.delivery import Delivered, Outcome, Retryable, Sent, Unknown, kept
+from sereno.notifications.deliveries.delivery import kept
 
 # Those that need no account: an address is all.
 BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}

@@ -8,7 +8,6 @@ from typing import Literal
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.monitoring.traces import store as traces
 from sereno.monitoring.traces.store import (
     TracedAttempt,
@@ -21,6 +20,7 @@ from sereno.monitoring.traces.store import (
 )
 from sereno.monitoring.traces.trace import Lane, Segment, Span, cut
 from sereno.notifications import queries as notification_queries
+from sereno.text import check_text
 
 LARGEST_ID = 2**63 - 1
 LONGEST_NUMBER = 20

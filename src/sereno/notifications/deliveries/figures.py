@@ -10,11 +10,11 @@ from datetime import datetime
 
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.jobs.minute_stats import quantile
 from sereno.notifications.deliveries import stats_queries
 from sereno.notifications.deliveries.stats_queries import ChannelFigures, ChannelStep, StateFigures, TenantFigures
 from sereno.telemetry.metrics import BUCKETS
+from sereno.text import check_text
 
 HOUR = 3600.0
 DAY = 24 * HOUR

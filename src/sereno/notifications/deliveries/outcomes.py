@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
-from sereno.channels.contract import Channel
+from sereno.channels.contract import IN_APP, Channel
+from sereno.channels.outcome import Down, Outcome
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions as job_store
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Down, Outcome, kept
+from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.stats_writer import DeliveryStatsWriter, Kinds
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, RecordedOutcome
 from sereno.notifications.deliveries.transition import Policy, Transition, judge
-from sereno.notifications.event import IN_APP
 from sereno.telemetry.log_events import emit
 
 # Nobody knows whether it was sent: after so many times, a person has to decide.

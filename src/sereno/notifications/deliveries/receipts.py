@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
+from sereno.channels.outcome import Receipt
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.notifications.deliveries.delivery import Receipt, kept
+from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.deliveries.store import take_batches
 from sereno.telemetry.metrics import BUCKETS
 

@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 import psycopg
 
-from sereno.channels.contract import Channel, Exchange, Message
+from sereno.channels.contract import IN_APP, Channel, Exchange, Message
+from sereno.channels.outcome import Down, Failed, Outcome, Unknown
 from sereno.database.database import Database
 from sereno.database.statement import Operation
 from sereno.errors import UnknownEvent
 from sereno.jobs import transitions
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import Down, Failed, Outcome, Unknown
 from sereno.notifications.deliveries.outcomes import DeliveryMovedOn, OutcomeRecorder
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, ClaimedEvent
 from sereno.notifications.deliveries.transition import Transition
-from sereno.notifications.event import IN_APP, Content
+from sereno.notifications.event import Content
 from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 
 # Messages of the inbox in one statement.

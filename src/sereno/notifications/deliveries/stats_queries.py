@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from sereno.database.statement import Operation, Statement, queries
-from sereno.monitoring.storage_queries import PAGE
 from sereno.notifications.deliveries.stats import DeliveryTally
 
 _sql = queries("notifications/deliveries/stats_queries")
@@ -96,11 +95,6 @@ def add(tally: DeliveryTally) -> Operation[None]:
     for name, each_line in lines.items():
         if each_line:
             yield Statement(_sql[name], {"lines": msgspec.json.encode(each_line).decode()})
-
-
-def forget() -> Operation[bool]:
-    """A page of what is too old to be looked at; whether there may be more."""
-    return bool((yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE)
 
 
 def hours(

@@ -7,18 +7,8 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from sereno.notifications.deliveries.delivery import (
-    Delivered,
-    Down,
-    Failed,
-    Invalid,
-    Outcome,
-    Retryable,
-    Sent,
-    State,
-    Unknown,
-    kept,
-)
+from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
+from sereno.notifications.deliveries.delivery import State, kept
 
 # Nobody waits longer because a provider says so.
 LONGEST_AFTER = 7 * 86400.0

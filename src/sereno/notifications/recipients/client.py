@@ -16,13 +16,13 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidAddress, InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications.recipients import inbox_token, store
 from sereno.notifications.recipients.condition import compile_condition
 from sereno.notifications.recipients.preference import Preference
 from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
 from sereno.notifications.recipients.store import InboxRow
 from sereno.notifications.recipients.unsubscribe import read_token
+from sereno.text import check_text
 from sereno.zones import zone as find_zone
 
 T = TypeVar("T")

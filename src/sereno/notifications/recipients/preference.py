@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications.recipients.condition import compile_condition, holds
 from sereno.notifications.recipients.quiet_hours import QuietHours, checked
+from sereno.text import check_text
 
 Reason: TypeAlias = Literal["preference off", "condition"]
 

@@ -9,10 +9,10 @@ from sereno.access import audit, tokens
 from sereno.access.actor import default_actor
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications.templates import store
 from sereno.notifications.templates.store import TemplatePlace
 from sereno.notifications.templates.templates import LARGEST_SOURCE, PARTS, Key, compiled, normal, spelled
+from sereno.text import check_text
 
 _LOCALE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
 _NAME = re.compile(r"[\w-]+")

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import msgspec
 
 from sereno.errors import InvalidSchedule
-from sereno.jobs.job import NAME_LIMIT
 from sereno.schedules.fire_placeholders import has_names
 from sereno.schedules.firing import first_instant
 from sereno.schedules.importers.definition import from_object, plain_job, without_key
 from sereno.schedules.rules.instants import WallRule, compile_rule
 from sereno.schedules.rules.when import Once, encode
 from sereno.schedules.schedule import NewSchedule, shift
+from sereno.text import NAME_LIMIT
 from sereno.zones import DAY, instant, moment
 
 # Every zone that turns its clock at all turns it within this time.

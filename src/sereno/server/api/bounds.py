@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from sereno.jobs.job import LONGEST_TAG, MOST_TAGS, NAME_LIMIT
+from sereno.jobs.job import LONGEST_TAG, MOST_TAGS
+from sereno.text import NAME_LIMIT
 
 Name = Annotated[str, Field(max_length=NAME_LIMIT)]
 Tags = Annotated[list[Annotated[str, Field(min_length=1, max_length=LONGEST_TAG)]], Field(max_length=MOST_TAGS)]

@@ -1,13 +1,14 @@
 """What the rooms of the API stand on: a database to read and to change, and what the application knows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from sereno.access.identity import Principal
+from sereno.app import Sereno
 from sereno.database.database import Database
 from sereno.database.plan import Plan, acarry_out
 from sereno.database.statement import Operation
@@ -15,6 +16,7 @@ from sereno.jobs import task_rows
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.queries import patience, read_only
 from sereno.jobs.task import OWN_TASKS
+from sereno.notifications.client import Event
 from sereno.server.shared.authenticator import ASKING, Authenticator, Share
 from sereno.server.shared.http_error import HTTPError
 from sereno.settings import Settings
@@ -44,14 +46,13 @@ class _SharedRead:
 
 @dataclass
 class ServerContext:
-    """`new_job`: as the application makes one. `parts`: what else of the application a room needs, by name."""
+    """What the handlers of the API and the pages work with: the application, and who may ask."""
 
-    database: Database
+    app: Sereno
     authenticator: Authenticator
-    new_job: Callable[[str, bytes, JobOptions], NewJob]
-    parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.database: Database = self.app.database
         # A connection is left for the doorkeeper and for changes, and half of the others for somebody else.
         pool = self.settings.pool_size
         self._processes = asyncio.Semaphore(MOST_PROCESSES)
@@ -65,7 +66,7 @@ class ServerContext:
     def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
         """As the application makes one, for somebody of the house."""
         check_task(task)
-        return self.new_job(task, arguments, options)
+        return self.app.new_job(task, arguments, options)
 
     async def job_maker(self, who: Principal) -> Callable[[str, bytes, JobOptions], NewJob]:
         """The same for whoever asks: somebody of a tenant has only tasks run that are open to tenants."""
@@ -73,7 +74,7 @@ class ServerContext:
 
         def make(task: str, arguments: bytes, options: JobOptions) -> NewJob:
             check_task(task, allowed)
-            return self.new_job(task, arguments, options)
+            return self.app.new_job(task, arguments, options)
 
         return make
 
@@ -85,8 +86,12 @@ class ServerContext:
         if who.tenant is None:
             return None
         declared = await self.read(task_rows.open_to_tenants())
-        own = {task.name: task.is_open_to_tenants for task in self.parts["app"].registry}
+        own = {task.name: task.is_open_to_tenants for task in self.app.registry}
         return frozenset(name for name, is_open in (declared | own).items() if is_open)
+
+    def event(self, name: str) -> Event[Any]:
+        """Return an event type that the application declares."""
+        return Event(self.app.notifications.definitions[name], self.app.notifications)
 
     async def end(self) -> None:
         """The server ends."""

@@ -6,10 +6,10 @@ from sereno.server.shared.context import ServerContext
 
 def known_kinds(context: ServerContext) -> dict[str, EventKind]:
     """What the application declares, with the channels that are active."""
-    channels = context.parts["channels"]
+    channels = context.app.channels
     return {
         name: EventKind(
             name, channels.resolve(each.channels)[0], each.category, critical=each.critical, opt_in=each.opt_in
         )
-        for name, each in context.parts["notifications"].definitions.items()
+        for name, each in context.app.notifications.definitions.items()
     }

@@ -5,20 +5,16 @@ What goes to the archive is left to it: nothing is deleted before its file was r
 
 import logging
 
-from sereno.bulk import store as bulk
 from sereno.database import partitions
 from sereno.database.connect import Line
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import attempt_partitions
-from sereno.schedules import fires
 from sereno.settings import Settings
 from sereno.telemetry import central_log
 from sereno.telemetry.log_events import emit
-from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step, run_page
+from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, run_page
 
 HOUSEKEEPING_EVERY = 3600.0
-# As long as anybody asks who changed so many things.
-KEEP_OPERATIONS_DAYS = 90
 
 
 async def drop_days(line: Line, kept: partitions.PartitionedTable, retention: int) -> None:
@@ -49,35 +45,6 @@ async def _drop_day(line: Line, kept: partitions.PartitionedTable, name: str) ->
         return False
     emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
     return True
-
-
-def fires_duty(settings: Settings) -> Duty:
-    """Partitions of fires ahead of time, and none behind their retention; nor bulk operations that ended long ago."""
-
-    async def make_partitions(line: Line) -> bool:
-        try:
-            await run_page(line, partitions.make_partitions("fires"))
-        except DatabaseUnavailable as error:
-            # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
-            emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
-        return False
-
-    async def drop_old(line: Line) -> bool:
-        await drop_days(line, "fires", settings.keep_fires_days)
-        return False
-
-    async def forget_strays(line: Line) -> bool:
-        return await run_page(line, fires.forget_fires(settings.keep_fires_days)) >= fires.FORGOTTEN
-
-    async def forget_operations(line: Line) -> bool:
-        await run_page(line, bulk.forget(KEEP_OPERATIONS_DAYS))
-        return False
-
-    steps = [Step("partitions of fires", make_partitions)]
-    if not settings.archives("fires"):
-        steps += [Step("retention of fires", drop_old), Step("fires outside of their days", forget_strays)]
-    steps.append(Step("retention of bulk operations", forget_operations))
-    return Duty("fires", HOUSEKEEPING_EVERY, steps)
 
 
 async def forget_lines(line: Line, settings: Settings) -> bool:

@@ -10,8 +10,8 @@ import logging
 from time import monotonic
 
 from sereno.database.connect import Line
+from sereno.database.vacuum import littered, vacuum
 from sereno.errors import first_line
-from sereno.monitoring import storage_queries
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
@@ -42,7 +42,7 @@ class Vacuum(Service):
     async def run_once(self) -> float:
         if self._settled >= ENOUGH and self._is_able:
             self._settled = 0
-            for table in await self._line.run(storage_queries.littered()):
+            for table in await self._line.run(littered()):
                 await self._vacuum(table)
         elif not self._settled:
             await self._line.close()
@@ -58,7 +58,7 @@ class Vacuum(Service):
             return
         began = monotonic()
         try:
-            await self._line.run(storage_queries.vacuum(table), MAINTENANCE_TIMEOUT)
+            await self._line.run(vacuum(table), MAINTENANCE_TIMEOUT)
         except Exception as error:  # noqa: BLE001 - autovacuum does it later
             emit(logging.WARNING, "maintenance.stopped", f"table {table} was not vacuumed: {first_line(error)}")
         await self._line.run(sessions.put_off_duty(duty, (monotonic() - began) / SHARE))

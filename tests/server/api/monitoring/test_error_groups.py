@@ -4,8 +4,8 @@ import psycopg
 import pytest
 
 from sereno import Sereno
+from sereno.error_text import Failure
 from sereno.jobs import error_groups
-from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.facts import one, ten_past
 from tests.server.api.conftest import Ask

@@ -10,9 +10,9 @@ import pytest
 
 from sereno import Sereno
 from sereno.channels.contract import Callback
+from sereno.channels.outcome import Receipt
 from sereno.channels.twilio import Twilio, signature
 from sereno.errors import RejectedCallback
-from sereno.notifications.deliveries.delivery import Receipt
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask

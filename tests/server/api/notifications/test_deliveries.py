@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.notifications.deliveries.delivery import Failed, Invalid
+from sereno.channels.outcome import Failed, Invalid
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.server.api.conftest import Ask

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from sereno import Backoff, Sereno
 from sereno.database.plan import carry_out
 from sereno.jobs import operations
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from tests.facts import one, state
 from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
+from sereno.error_text import Failure
 from sereno.jobs import error_groups
-from sereno.jobs.fingerprint import Failure
 from sereno.telemetry.metrics import Tally
 from tests.facts import one, until
 from tests.server.api.conftest import Ask, Served

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
+from sereno.error_text import Failure
 from sereno.jobs import error_groups, minute_stats
-from sereno.jobs.fingerprint import Failure
 from sereno.schedules.bulk_write import described, write
 from sereno.telemetry.metrics import Tally
 from tests.facts import one, until

@@ -14,10 +14,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Sereno
+from sereno.channels.contract import IN_APP
+from sereno.channels.outcome import Failed
 from sereno.notifications.deliveries import stats_queries
-from sereno.notifications.deliveries.delivery import Failed
 from sereno.notifications.deliveries.stats import Change, DeliveryTally
-from sereno.notifications.event import IN_APP, Content
+from sereno.notifications.event import Content
 from tests.facts import one
 from tests.notifications.conftest import Pager, Tender
 from tests.plain_http import NO_CERTIFICATES

@@ -12,13 +12,13 @@ from sereno.access.identity import Principal, Role
 from sereno.access.operations import CreatedToken
 from sereno.access.tokens import TokenRow
 from sereno.database.statement import Operation
-from sereno.jobs.job import NAME_LIMIT
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.tenant_scope import their_tenant
+from sereno.text import NAME_LIMIT
 
 # In a list, the living first.
 MOST = 1000

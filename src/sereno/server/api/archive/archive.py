@@ -16,11 +16,12 @@ from sereno.archive.queries import ArchivedLocation, BatchLine, BatchState, DayL
 from sereno.database.statement import Operation
 from sereno.errors import Refused
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import NAME_LIMIT, Job, JobOptions
+from sereno.jobs.job import Job, JobOptions
 from sereno.server.api.paging import Page, Paging, page_of, paging
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
+from sereno.text import NAME_LIMIT
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"
@@ -100,7 +101,7 @@ def _run(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/archive/run", role="admin", status_code=202)
     async def run(who: Who) -> StartedCycle:
         """Both cycles now, as jobs: what is old is moved, then it becomes files. 409 where the archive is off."""
-        pool = context.parts["app"].archive
+        pool = context.app.archive
         if not pool.is_on:
             raise Refused(OFF)
         pool.register()
@@ -110,7 +111,7 @@ def _run(context: ServerContext, router: Router) -> None:
 
 def _enqueue(context: ServerContext, who: Principal) -> Operation[list[Job]]:
     wanted = [
-        context.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
-        context.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),
+        context.app.new_job(MOVE, b"{}", JobOptions(unique_key=f"{MOVE} now")),
+        context.app.new_job(EXPORT, b"{}", JobOptions(unique_key=f"{EXPORT} now", delay=EXPORT_AFTER)),
     ]
     return jobs.enqueue(wanted, actor=who.actor)

@@ -18,12 +18,13 @@ from sereno.database.statement import Operation
 from sereno.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound, Refused
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.jobs.job import JobOptions
 from sereno.server.api.archive.archive import OFF
 from sereno.server.api.jobs.limits import Length
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
+from sereno.text import NAME_LIMIT
 
 JobId = Annotated[int, Path(ge=0, lt=2**63)]
 Kind = Annotated[str, Field(min_length=1, max_length=NAME_LIMIT, description="jobs, deliveries, …, or schema.table.")]
@@ -119,12 +120,12 @@ def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
 
 async def _begun(context: ServerContext, order: Order, response: Response) -> StartedJob:
     """Whoever asks for the same again, while it waits or runs, hears of the same job."""
-    pool = context.parts["app"].archive
+    pool = context.app.archive
     await context.read(_check(order, is_on=pool.is_on))
     pool.register()
     task, arguments = TASKS[type(order)], encoder.encode({"order": order})
     key = f"{task} {hashlib.sha256(arguments).hexdigest()[:32]}"
-    wanted = context.new_job(task, arguments, JobOptions(unique_key=key))
+    wanted = context.app.new_job(task, arguments, JobOptions(unique_key=key))
     (made,) = await context.change(jobs.enqueue([wanted], actor=order.asked_by))
     response.headers["Location"] = f"work/{made.id}"
     return StartedJob(made.id, made.created, f"/archive/work/{made.id}")

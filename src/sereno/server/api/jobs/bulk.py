@@ -10,9 +10,9 @@ from pydantic import Field
 
 from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import BulkOperation
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
+from sereno.jobs.bulk import BulkOperation
 from sereno.jobs.rows import Count
 from sereno.server.api.notifications.answers import told
 from sereno.server.api.paging import Page, Paging, page_of, paging

@@ -12,14 +12,14 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import BulkOperation, JobAction
 from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
+from sereno.jobs.bulk import BulkOperation, JobAction
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
-from sereno.jobs.job_filter import JobFilter
 from sereno.jobs.reveal import hidden
 from sereno.jobs.rows import Count, JobLine
 from sereno.jobs.search import JOB_FIELDS, jobs_wanted

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.jobs.job import NAME_LIMIT
 from sereno.jobs.limits import operations as limits
 from sereno.jobs.limits import weights
 from sereno.jobs.limits.limit import MOST_SLOTS
@@ -23,6 +22,7 @@ from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
+from sereno.text import NAME_LIMIT
 
 T = TypeVar("T")
 

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import Path
 from pydantic import BaseModel, Field
 
-from sereno.access.audit import PauseKind
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.jobs import queues
-from sereno.jobs.job import NAME_LIMIT, check_text
+from sereno.jobs.pauses import PauseKind
 from sereno.jobs.queues import QueueLine
 from sereno.jobs.rows import PauseRow
 from sereno.server.api.paging import Page
@@ -19,6 +18,7 @@ from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs
+from sereno.text import NAME_LIMIT, check_text
 
 # Names may hold slashes: what follows is found from the end.
 Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]

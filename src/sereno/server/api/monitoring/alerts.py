@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime, BaseModel, Field
 
-from sereno.jobs.job import NAME_LIMIT
 from sereno.monitoring.alerts import operations as alerts
 from sereno.monitoring.alerts.condition import Level
 from sereno.monitoring.alerts.current_conditions import AlertCondition, attention
@@ -21,6 +20,7 @@ from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import their_tenant
+from sereno.text import NAME_LIMIT
 
 RuleName = Annotated[str, Path(min_length=1, max_length=100)]
 AlertId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -149,7 +149,7 @@ def _rules(context: ServerContext, router: Router) -> None:
     @router.operation("PUT", "/alerts/rules/{name}", role="admin")
     async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
         """Make a rule, or change the one of this name to be so."""
-        check = context.parts["notifications"].alerts.checked
+        check = context.app.alerts.checked
         return await context.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
 
     @router.operation("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)

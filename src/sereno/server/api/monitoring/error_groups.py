@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from sereno.jobs.error_groups import MOST_GROUPS, ErrorGroup
 from sereno.monitoring import error_operations
 from sereno.monitoring.error_operations import LONGEST_NOTE, ErrorDetail, Sort, span
-from sereno.search.search_filter import ERROR_FIELDS
+from sereno.monitoring.search_fields import ERROR_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import Page, Paging, paging
 from sereno.server.api.router import Router, Who

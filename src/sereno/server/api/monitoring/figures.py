@@ -10,7 +10,6 @@ from fastapi import Query
 
 from sereno.database.statement import Operation
 from sereno.jobs import minute_stats
-from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.jobs.minute_stats import Figures, TenantFigures
 from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
@@ -18,6 +17,7 @@ from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.tenant_scope import their_tenant
+from sereno.text import NAME_LIMIT, check_text
 
 MOST_TENANTS = 100
 

@@ -17,23 +17,23 @@ from sereno.access.tokens import AuditRow
 from sereno.database.statement import Operation
 from sereno.jobs import minute_stats
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job import NAME_LIMIT
 from sereno.jobs.minute_stats import Figures
 from sereno.jobs.queues import QueueLine
 from sereno.jobs.rows import Count, TaskLine
 from sereno.jobs.task import TaskDefinition
 from sereno.monitoring import doctor, verify
 from sereno.monitoring.doctor import Check
+from sereno.monitoring.search_fields import AUDIT_FIELDS
 from sereno.monitoring.settings import SettingLine, list_settings
 from sereno.monitoring.status import SystemStatus, status
 from sereno.monitoring.verify import InvariantResult
-from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import LARGEST_PAGE, Page, Paging, paging
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.search_access import searched
+from sereno.text import NAME_LIMIT
 
 # All questions of a proof together; the command line has more time.
 VERIFY_SECONDS = 120.0
@@ -176,7 +176,7 @@ def routes(context: ServerContext) -> Router:
     @router.operation("GET", "/tasks", role="viewer")
     async def list_tasks() -> Page[TaskOptions]:
         """The tasks of the application that the server was started with, by name."""
-        registry = context.parts["app"].registry
+        registry = context.app.registry
         return Page([_task(registry.find(name)) for name in registry.names])
 
     _health(context, router)
@@ -211,7 +211,7 @@ def _record(context: ServerContext, router: Router) -> None:
     @router.operation("GET", "/settings", role="admin")
     async def settings() -> Page[SettingLine]:
         """Every setting, its value and where it came from. Secrets are masked."""
-        return Page(list_settings(context.settings, context.parts["app"].setting_sources))
+        return Page(list_settings(context.settings, context.app.setting_sources))
 
     @router.operation("GET", "/audit", role="viewer")
     async def audit(

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from sereno.jobs.job import NAME_LIMIT
 from sereno.monitoring import tenants
+from sereno.monitoring.search_fields import TENANT_FIELDS
 from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantLine
-from sereno.search.search_filter import TENANT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import Page, Paging, paging
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
+from sereno.text import NAME_LIMIT
 
 
 @dataclass

@@ -7,13 +7,13 @@ from fastapi import Path, Query
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
-from sereno.jobs.job import NAME_LIMIT
 from sereno.monitoring.traces import operations as trace
 from sereno.monitoring.traces.operations import Trace, TraceLine
 from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
+from sereno.text import NAME_LIMIT
 
 Number = Annotated[int | None, Query(ge=0, lt=2**63)]
 

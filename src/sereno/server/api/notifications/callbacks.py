@@ -8,12 +8,12 @@ from fastapi import Request
 
 from sereno.channels.contract import Callback
 from sereno.errors import ConfigurationError, InvalidArguments, RejectedCallback
-from sereno.jobs.job import check_text
 from sereno.server.api.problems import responses
 from sereno.server.api.router import Router
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.request_bodies import read_body
+from sereno.text import check_text
 
 # Where the API is, below the public address of the installation.
 API = "/api/v1"
@@ -51,7 +51,7 @@ async def _received(context: ServerContext, request: Request, channel: str, acco
     if context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     # What an installed package offers is not loaded because a stranger names it.
-    if channel not in context.parts["channels"].known:
+    if channel not in context.app.channels.known:
         raise not_found("such channel")
     try:
         check_text("account", account or None)
@@ -61,7 +61,7 @@ async def _received(context: ServerContext, request: Request, channel: str, acco
             query=dict(request.query_params),
             url=_signed_url(request, context.settings.public_url),
         )
-        await context.parts["notifications"].callback(channel, said, account)
+        await context.app.notifications.callback(channel, said, account)
     except (RejectedCallback, ConfigurationError, InvalidArguments):
         # Why is nothing that a stranger needs to know.
         raise HTTPError(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None

@@ -6,13 +6,13 @@ from http import HTTPStatus
 from fastapi import Response
 from pydantic import BaseModel
 
-from sereno.jobs.job import check_text
 from sereno.notifications import operations as notifications
 from sereno.server.api.bounds import Name
 from sereno.server.api.notifications.answers import page_shape, together, told
 from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
+from sereno.text import check_text
 
 
 class PauseChannel(BaseModel):
@@ -49,7 +49,7 @@ def routes(context: ServerContext) -> Router:
     @router.operation("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
     async def list_channels() -> Response:
         """Those that the application knows, that somebody has an address of, or that were used lately."""
-        found = await context.read(notifications.list_channels(list(context.parts["channels"].known)))
+        found = await context.read(notifications.list_channels(list(context.app.channels.known)))
         return told(Page(found))
 
     @router.operation("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
@@ -66,7 +66,7 @@ def routes(context: ServerContext) -> Router:
         check_text("channel", name)
         check_text("account", body.account)
         async with together(context) as hands:
-            accounts: list[str] = await context.parts["notifications"].aresume(name, body.account, conn=hands.conn)
+            accounts: list[str] = await context.app.notifications.aresume(name, body.account, conn=hands.conn)
             if accounts:
                 detail = {"accounts": accounts}
                 await hands.run(notifications.noted("channel.resume", f"channel {name}", detail, actor=who.actor))

@@ -10,15 +10,16 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import BulkOperation
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidArguments, Refused
+from sereno.jobs.bulk import BulkOperation
+from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.rows import Count
 from sereno.notifications import operations as post
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries.delivery import State
-from sereno.notifications.rows import DeliveryFilter, DeliveryLine
-from sereno.search.search_filter import DELIVERY_FIELDS
+from sereno.notifications.rows import DeliveryLine
+from sereno.notifications.search_fields import DELIVERY_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name
 from sereno.server.api.jobs.bulk import ACCEPTED, InBackground, PerSecond, begun, check_rate
@@ -252,7 +253,7 @@ def _rule(body: RequeueBody) -> str:
 
 async def _requeue(context: ServerContext, chosen: Sequence[int], who: Principal) -> list[int]:
     done: list[int] = []
-    notifications = context.parts["notifications"]
+    notifications = context.app.notifications
     for start in range(0, len(chosen), BATCH):
         async with together(context) as hands:
             back: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=hands.conn)

@@ -16,7 +16,7 @@ from sereno.errors import UnknownEvent
 from sereno.notifications import operations as notifications
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.rows import EventLine, EventRow
-from sereno.search.search_filter import EVENT_FIELDS
+from sereno.notifications.search_fields import EVENT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name
 from sereno.server.api.notifications.answers import (
@@ -121,11 +121,11 @@ def routes(context: ServerContext) -> Router:
 
 
 async def _notify(context: ServerContext, body: NewEventBody, who: Principal) -> NotifyAnswer:
-    definitions = context.parts["notifications"].definitions
+    definitions = context.app.notifications.definitions
     if body.type not in definitions:
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
     tell = partial(
-        context.parts["event"](body.type).anotify,
+        context.event(body.type).anotify,
         await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
         to=body.to,
         subject=body.subject,

@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 from sereno.access.identity import Role
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications.operations import noted
 from sereno.notifications.recipients import store
 from sereno.notifications.recipients.inbox_token import PREFIX, read_token
@@ -25,6 +24,7 @@ from sereno.server.shared.authenticator import ASKING, tenant_share
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import their_tenant
+from sereno.text import check_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BEARER = "bearer "

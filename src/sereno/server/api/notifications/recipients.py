@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
+from sereno.notifications.recipients.client import RecipientData
 from sereno.notifications.recipients.quiet_hours import QuietHours
 from sereno.notifications.rows import PreferenceRow, RecipientLine
+from sereno.notifications.search_fields import RECIPIENT_FIELDS
 from sereno.notifications.why import why_notification
-from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.bounds import Name, at_most
 from sereno.server.api.notifications.answers import (
@@ -36,6 +36,7 @@ from sereno.server.shared.event_types import known_kinds
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import their_tenant
+from sereno.text import check_text
 
 ASPECTS = ("wanted", "condition", "quiet")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
@@ -174,7 +175,7 @@ def _one(context: ServerContext, router: Router) -> None:
         check_text("recipient", key)
         check_text("tenant", theirs)
         async with together(context) as hands:
-            if not await context.parts["recipients"].adelete(key, tenant=theirs, conn=hands.conn):
+            if not await context.app.recipients.adelete(key, tenant=theirs, conn=hands.conn):
                 raise not_found(f"recipient {key!r:.80}")
             detail = {"tenant": theirs}
             await hands.run(notifications.noted("recipient.delete", f"recipient {key}", detail, actor=who.actor))
@@ -195,7 +196,7 @@ def _addresses(context: ServerContext, router: Router) -> None:
         }
         async with together(context) as hands:
             await hands.run(_theirs(key, theirs))
-            is_known = await context.parts["recipients"].aunsubscribe(
+            is_known = await context.app.recipients.aunsubscribe(
                 key, body.channel, body.address, tenant=theirs, reason=body.reason, conn=hands.conn
             )
             if not is_known:
@@ -213,7 +214,7 @@ def _preferences(context: ServerContext, router: Router) -> None:
         wish = body.wish(theirs)
         async with together(context) as hands:
             await hands.run(there(notifications.find_recipient(key, tenant=theirs), f"recipient {key!r:.80}"))
-            await context.parts["recipients"].aprefer(key, conn=hands.conn, **wish)
+            await context.app.recipients.aprefer(key, conn=hands.conn, **wish)
             await hands.run(notifications.noted("recipient.prefer", f"recipient {key}", wish, actor=who.actor))
             found = await hands.run(notifications.show_recipient(key, tenant=theirs))
         return told(recipient_shown(found, who))
@@ -233,7 +234,7 @@ def _preferences(context: ServerContext, router: Router) -> None:
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
         async with together(context) as hands:
-            await context.parts["recipients"].aprefer(None, conn=hands.conn, **wish)
+            await context.app.recipients.aprefer(None, conn=hands.conn, **wish)
             await hands.run(notifications.noted("recipient.prefer", "the default", wish, actor=who.actor))
             found = await hands.run(_defaults(theirs))
         return told(found)
@@ -253,9 +254,9 @@ async def _set(
         for channel, given in body.addresses.items()
     }
     detail = {"tenant": tenant, "zone": body.zone, "locale": body.locale, "addresses": texts}
-    person = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
+    person: RecipientData = {"zone": body.zone, "locale": body.locale, "data": body.data, "tenant": tenant}
     async with together(context) as hands:
-        await context.parts["recipients"].aupsert(key, addresses, conn=hands.conn, **person)
+        await context.app.recipients.aupsert(key, addresses, conn=hands.conn, **person)
         await hands.run(notifications.noted("recipient.set", f"recipient {key}", detail, actor=who.actor))
         return await hands.run(notifications.show_recipient(key, tenant=tenant))
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 
 from sereno.access.masking import masked
 from sereno.errors import InvalidArguments
-from sereno.jobs.job import check_text
 from sereno.notifications.event import Recipient
 from sereno.notifications.templates import operations as templates
 from sereno.notifications.templates import store
@@ -27,6 +26,7 @@ from sereno.server.api.paging import Page
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
+from sereno.text import check_text
 
 T = TypeVar("T")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
@@ -180,7 +180,7 @@ def _try(context: ServerContext, router: Router) -> None:
             raise not_found(f"event {body.event!r:.80} yet: give a payload")
         check_storable("payload", payload)
         recipient = Recipient(key=body.recipient, tenant=body.tenant, locale=body.locale)
-        definition = context.parts["notifications"].definitions.get(body.event)
+        definition = context.app.notifications.definitions.get(body.event)
         made = await context.start_process(
             partial(render, definition, await _all(context), body.event, body.channel, payload, recipient)
         )
@@ -192,13 +192,11 @@ def _try(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/templates/lint", role="viewer", response_model=shape(LintAnswer))
     async def lint() -> Response:
         """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
-        post, words = context.parts["notifications"], await _all(context)
+        post, words = context.app.notifications, await _all(context)
         payloads = {name: await context.read(store.last_payload(name)) for name in words.events()}
         known = {name: payload for name, payload in payloads.items() if payload is not None}
         events = {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
-        largest = {
-            name: one.largest for name, one in context.parts["channels"].known.items() if one.largest is not None
-        }
+        largest = {name: one.largest for name, one in context.app.channels.known.items() if one.largest is not None}
         found = await context.start_process(partial(lint_apart, words, events, largest, known))
         return told(LintAnswer(not any(each.level == "error" for each in found), len(words), found))
 

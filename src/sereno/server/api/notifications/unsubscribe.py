@@ -50,7 +50,7 @@ def routes(context: ServerContext) -> list[Route]:
             return _page("Not now", "Nothing can be changed here at the moment.", HTTPStatus.FORBIDDEN)
         try:
             about = read_token(_secret(context), request.path_params["token"])
-            await context.parts["recipients"].aunsubscribe_with(request.path_params["token"])
+            await context.app.recipients.aunsubscribe_with(request.path_params["token"])
         except (InvalidArguments, ConfigurationError):
             return _not_valid()
         except (DatabaseUnavailable, psycopg.OperationalError):

@@ -9,7 +9,7 @@ from sereno.database.json_values import stored
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import NAME_LIMIT, JobOptions
+from sereno.jobs.job import JobOptions
 from sereno.procedures import operations as procedures
 from sereno.procedures.open_arguments import ProcedureArguments
 from sereno.procedures.operations import ProcedureBoard
@@ -19,6 +19,7 @@ from sereno.server.api.procedures.procedures import Name, Target
 from sereno.server.api.router import Router, Who
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
+from sereno.text import NAME_LIMIT
 
 
 class RunBody(BaseModel):
@@ -63,7 +64,7 @@ def _known(target: str, name: str) -> Operation[AllowedProcedure]:
 
 
 def _task(context: ServerContext, allowed: AllowedProcedure) -> str:
-    for each in context.parts["app"].registry:
+    for each in context.app.registry:
         known = each.arguments
         if isinstance(known, ProcedureArguments) and known.calls(allowed.target, allowed.signature.full_name):
             return str(each.name)

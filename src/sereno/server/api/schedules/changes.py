@@ -12,11 +12,10 @@ from pydantic import AwareDatetime, Field
 from sereno.access.identity import Principal
 from sereno.bulk import operations as bulk
 from sereno.bulk.operations import ScheduleBulkRequest
-from sereno.bulk.store import BulkOperation, ScheduleAction
 from sereno.database.statement import Operation
 from sereno.errors import Refused
-from sereno.jobs.job import check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.bulk import BulkOperation, ScheduleAction
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.rows import Count
 from sereno.schedules import operations as schedules
 from sereno.schedules.lists import ScheduleTally, Verb, in_batches, run_all, tally
@@ -26,6 +25,7 @@ from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules.selection import ScheduleSelection
 from sereno.server.api.schedules.writing import Length, Note
 from sereno.server.shared.context import ServerContext, check_task
+from sereno.text import check_text
 
 # More runs than this at once are no help, but a flood.
 MOST_RUN = 1000

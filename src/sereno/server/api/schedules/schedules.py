@@ -15,8 +15,8 @@ from sereno.database.statement import Operation
 from sereno.duration import seconds
 from sereno.errors import InvalidArguments, JobNotFound
 from sereno.jobs import operations as jobs
-from sereno.jobs.job import NAME_LIMIT, check_date, check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
+from sereno.jobs.job import check_date
 from sereno.jobs.lifecycle import LIVE
 from sereno.schedules import operations as schedules
 from sereno.schedules import store
@@ -26,8 +26,8 @@ from sereno.schedules.lists import SchedulePage, in_words, list_schedules
 from sereno.schedules.rules.preview import preview
 from sereno.schedules.rules.when import decode, describe
 from sereno.schedules.schedule import shift
+from sereno.schedules.search_fields import FIRE_FIELDS
 from sereno.schedules.store import ScheduleRow
-from sereno.search.search_filter import FIRE_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import LONGEST
 from sereno.server.api.paging import MOST
@@ -51,6 +51,7 @@ from sereno.server.api.schedules.views import (
 from sereno.server.api.threads import SerialThread
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
+from sereno.text import NAME_LIMIT, check_text
 from sereno.zones import moment
 
 MOST_INSTANTS = 1000

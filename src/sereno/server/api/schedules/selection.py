@@ -8,16 +8,16 @@ from pydantic import BaseModel, Field
 
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
-from sereno.jobs.job import NAME_LIMIT, check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import store
+from sereno.schedules.search_fields import SCHEDULE_FIELDS
 from sereno.schedules.store import ScheduleRow
-from sereno.search.search_filter import SCHEDULE_FIELDS
 from sereno.search.syntax import LONGEST
 from sereno.server.api.router import Who
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
+from sereno.text import NAME_LIMIT, check_text
 
 MOST_KEYS = 10_000
 KEY = "The key; slashes are part of it. One that no path can hold is given as `?key=`, with `-` in the path."

@@ -15,8 +15,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
 from sereno.errors import InvalidArguments, SerenoError
+from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import JobOptions, NewJob
-from sereno.jobs.job_filter import ScheduleFilter
 from sereno.schedules import store
 from sereno.schedules.bulk_write import DescribedSchedule, described, unchecked_job, write
 from sereno.schedules.importers.definition import MakeJob

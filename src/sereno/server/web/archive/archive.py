@@ -65,7 +65,7 @@ def routes(pages: PageRoutes) -> None:
             page.load(("archive batches", kind, state, before), partial(_batches, kind, state, before)),
             _opened(page),
         )
-        is_on = bool(page.context.parts["app"].archive.is_on) or (status.value is not None and status.value.on)
+        is_on = bool(page.context.app.archive.is_on) or (status.value is not None and status.value.on)
         words = archive_text.ArchiveText(page, is_on=is_on, behind=_behind(status.value))
         lines = (found.value or [])[:ROWS]
         return page.render(

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from sereno.bulk import operations as bulk
-from sereno.bulk.store import BulkOperation
+from sereno.jobs.bulk import BulkOperation
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.server.web import cursor

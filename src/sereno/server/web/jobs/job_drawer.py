@@ -14,7 +14,7 @@ from sereno.bulk.operations import ORIGIN
 from sereno.errors import JobNotFound
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.lifecycle import FINAL
 from sereno.jobs.operations import CANCELLABLE, DELETABLE, JobDetail
 from sereno.jobs.reveal import hidden

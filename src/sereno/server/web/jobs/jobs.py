@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sereno.database.statement import Operation
 from sereno.jobs import minute_stats
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job_filter import JobFilter
+from sereno.jobs.filters import JobFilter
 from sereno.jobs.lifecycle import STATES
 from sereno.jobs.minute_stats import TenantFigures
 from sereno.jobs.operations import JobPage, list_jobs

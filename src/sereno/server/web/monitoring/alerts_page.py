@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from sereno.channels.contract import IN_APP
 from sereno.monitoring.alerts.condition import LEVELS
 from sereno.monitoring.alerts.operations import RuleLine, list_alerts, list_rules
 from sereno.monitoring.alerts.rule import LOG_LEVELS, NAMED_KINDS
 from sereno.monitoring.alerts.sender import BUILT_IN
 from sereno.monitoring.alerts.store import AlertRow
-from sereno.notifications.event import IN_APP
 from sereno.server.web.command_examples import copies
 from sereno.server.web.cursor import number
 from sereno.server.web.page_request import PageRequest
@@ -60,7 +60,7 @@ def routes(pages: PageRoutes) -> None:
 
 def _channels(page: PageRequest) -> list[str]:
     """Those that reach somebody outside: of the application, and those that need nothing but an address."""
-    return sorted({*page.context.parts["channels"].known, *BUILT_IN} - {IN_APP})
+    return sorted({*page.context.app.channels.known, *BUILT_IN} - {IN_APP})
 
 
 def _sentence(page: PageRequest, found: list[AlertRow] | None) -> str:

@@ -14,7 +14,7 @@ from sereno.jobs import error_groups as store
 from sereno.jobs.error_groups import ErrorGroup
 from sereno.monitoring import error_operations
 from sereno.monitoring.error_operations import ErrorDetail, Sort
-from sereno.search.search_filter import ERROR_FIELDS
+from sereno.monitoring.search_fields import ERROR_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sereno.jobs import minute_stats
 from sereno.jobs import queries as job_queries
-from sereno.jobs.job_filter import JobFilter, ScheduleFilter
+from sereno.jobs.filters import JobFilter, ScheduleFilter
 from sereno.jobs.minute_stats import Figures, quantile
 from sereno.jobs.rows import BOUND
 from sereno.monitoring.alerts.condition import AlertCondition, filled

@@ -14,9 +14,9 @@ from sereno.access.tokens import AUDIT_WINDOW, TokenRow, audit_lines
 from sereno.jobs import queries as job_queries
 from sereno.monitoring import health_queries, storage_queries
 from sereno.monitoring.doctor import Check, doctor
+from sereno.monitoring.search_fields import AUDIT_FIELDS
 from sereno.monitoring.settings import list_settings
 from sereno.monitoring.status import scheduler
-from sereno.search.search_filter import AUDIT_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.http_error import HTTPError
 from sereno.server.web.command_examples import copies
@@ -156,7 +156,7 @@ def _counted(page: PageRequest, living: int) -> str:
 
 
 async def _settings(page: PageRequest) -> Response:
-    app = page.context.parts["app"]
+    app = page.context.app
     lines = list_settings(page.context.settings, app.setting_sources)
     chosen = [line for line in lines if line.source != "default"]
     return _page(

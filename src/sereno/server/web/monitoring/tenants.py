@@ -9,11 +9,10 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from sereno.jobs.job import NAME_LIMIT, check_text
 from sereno.monitoring import tenants
+from sereno.monitoring.search_fields import TENANT_FIELDS
 from sereno.monitoring.tenant_queries import SCHEDULE_BOUND, Sort, TenantHour, TenantLine
 from sereno.monitoring.tenants import TOP
-from sereno.search.search_filter import TENANT_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.web import cursor
 from sereno.server.web.charts import svg
@@ -25,6 +24,7 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import clock, figure
+from sereno.text import NAME_LIMIT, check_text
 
 ROWS = 50
 # With one of them, half of everything is much.

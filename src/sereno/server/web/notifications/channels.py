@@ -59,7 +59,7 @@ def routes(pages: PageRoutes) -> None:
 
     @pages.at("/channels")
     async def channels(page: PageRequest) -> Response:
-        known: dict[str, Channel] = page.context.parts["channels"].known
+        known: dict[str, Channel] = page.context.app.channels.known
         found, pauses, health = await asyncio.gather(
             page.load(
                 ("channels", tuple(sorted(known))), partial(notifications.list_channels, list(known)), fresh=FRESH

@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
 from sereno.archive.queries import ArchivedLocation
+from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.operations import DeliveryDetail, masked
-from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.notifications.rows import DeliveryLine
+from sereno.notifications.search_fields import DELIVERY_FIELDS
 from sereno.notifications.why import why_event
-from sereno.search.search_filter import DELIVERY_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.tenant_scope import their_tenant
@@ -80,7 +81,7 @@ def routes(pages: PageRoutes) -> None:
             is_nobody=found.value is None and not found.is_missing,
             states=STATES,
             types=known_types(page),
-            channels=sorted(page.context.parts["channels"].known),
+            channels=sorted(page.context.app.channels.known),
             found=found,
             lines=lines,
             next=None if is_last else lines[-1].id,

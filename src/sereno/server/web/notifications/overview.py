@@ -16,7 +16,7 @@ from sereno.notifications.deliveries import figures
 from sereno.notifications.deliveries.figures import ChannelHealth, Funnel
 from sereno.notifications.operations import EventDetail, TallyLine
 from sereno.notifications.rows import ChannelPause, EventLine
-from sereno.search.search_filter import EVENT_FIELDS
+from sereno.notifications.search_fields import EVENT_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.http_error import not_found

@@ -121,5 +121,5 @@ def because(page: PageRequest, reason: str) -> str:
 
 def known_types(page: PageRequest) -> list[str]:
     """Kinds of events that the application declares."""
-    definitions: dict[str, Any] = page.context.parts["notifications"].definitions
+    definitions: dict[str, Any] = page.context.app.notifications.definitions
     return sorted(definitions)

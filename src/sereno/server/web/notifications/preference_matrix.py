@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sereno.notifications.event import IN_APP
+from sereno.channels.contract import IN_APP
 from sereno.notifications.recipients.preference import Preference, resolve
 from sereno.notifications.recipients.quiet_hours import DAYS
 from sereno.notifications.rows import PreferenceRow

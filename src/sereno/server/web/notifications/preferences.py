@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from sereno.database.statement import Operation
 from sereno.duration import seconds, spoken
-from sereno.jobs.job import check_text
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.event import EventDefinition
 from sereno.notifications.rows import PreferenceRow
@@ -19,6 +18,7 @@ from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, matrix
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
+from sereno.text import check_text
 
 
 def routes(pages: PageRoutes) -> None:
@@ -29,7 +29,7 @@ def routes(pages: PageRoutes) -> None:
         tenant = their_tenant(page.who, page.query.get("tenant") or None)
         found = await page.load(("preferences", tenant), partial(_defaults, tenant), fresh=AT_ONCE)
         kinds = known_kinds(page.context)
-        definitions: dict[str, EventDefinition] = page.context.parts["notifications"].definitions
+        definitions: dict[str, EventDefinition] = page.context.app.notifications.definitions
         return page.render(
             "preferences.html",
             tabs=tabs(page),
@@ -63,7 +63,7 @@ def _sentence(page: PageRequest, definitions: dict[str, EventDefinition]) -> str
 
 
 def _kind(page: PageRequest, each: EventDefinition) -> dict[str, Any]:
-    channels, note = page.context.parts["channels"].resolve(each.channels)
+    channels, note = page.context.app.channels.resolve(each.channels)
     return {
         "name": each.name,
         "category": each.category,

@@ -2,9 +2,10 @@
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
+from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications import operations as notifications
 from sereno.notifications.operations import DeliveryDetail, EventDetail, RecipientDetail
-from sereno.notifications.rows import DeliveryFilter, DeliveryLine
+from sereno.notifications.rows import DeliveryLine
 
 
 def event(number: int) -> Operation[EventDetail | None]:

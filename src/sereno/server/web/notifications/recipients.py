@@ -10,12 +10,13 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from sereno.access.masking import masked as hidden
+from sereno.jobs.filters import DeliveryFilter
 from sereno.notifications import operations as notifications
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.operations import RecipientDetail, masked
-from sereno.notifications.rows import AddressRow, DeliveryFilter, PreferenceRow, RecipientLine
+from sereno.notifications.rows import AddressRow, PreferenceRow, RecipientLine
+from sereno.notifications.search_fields import RECIPIENT_FIELDS
 from sereno.notifications.why import why_event, why_notification
-from sereno.search.search_filter import RECIPIENT_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.shared.event_types import known_kinds

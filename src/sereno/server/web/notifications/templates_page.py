@@ -14,7 +14,6 @@ from starlette.responses import HTMLResponse, Response
 
 from sereno.access.masking import masked
 from sereno.errors import SerenoError
-from sereno.jobs.job import check_text
 from sereno.notifications.event import Content, Recipient
 from sereno.notifications.templates import operations as templates
 from sereno.notifications.templates import store
@@ -27,6 +26,7 @@ from sereno.server.web.command_examples import copies
 from sereno.server.web.notifications.page_parts import AT_ONCE, tabs
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
+from sereno.text import check_text
 
 # What a message says may be HTML that a stranger wrote: it runs nothing, fetches nothing and knows nobody.
 POLICY = (
@@ -72,8 +72,8 @@ def routes(pages: PageRoutes) -> None:
             lines=lines[:MOST_LINES],
             is_cut=len(lines) > MOST_LINES,
             rows=rows,
-            events=sorted({*page.context.parts["notifications"].definitions, *(line["event"] for line in lines)}),
-            channels=sorted(page.context.parts["channels"].known),
+            events=sorted({*page.context.app.notifications.definitions, *(line["event"] for line in lines)}),
+            channels=sorted(page.context.app.channels.known),
             event=page.query.get("event") or None,
             sentence=_sentence(page, lines),
             copies=copies(page, cli=["template", "list"], path="templates", query={"event": page.query.get("event")}),
@@ -100,7 +100,7 @@ def routes(pages: PageRoutes) -> None:
             versions=_versions(past.value or [], source),
             preview=f"template-preview?{urlencode(form.message | {'part': form.part})}",
             api=_api(form),
-            channels=sorted(page.context.parts["channels"].known),
+            channels=sorted(page.context.app.channels.known),
             largest=LARGEST_SOURCE,
             copies=_copies(page, form),
         )
@@ -208,7 +208,7 @@ async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) ->
         locale=form.locale or None,
         unsubscribe_url="https://example.com/unsubscribe",
     )
-    definition = page.context.parts["notifications"].definitions.get(form.event)
+    definition = page.context.app.notifications.definitions.get(form.event)
     made = await page.context.start_process(
         partial(render, definition, words, form.event, form.channel, payload, recipient)
     )
@@ -230,7 +230,7 @@ def _message(made: Content) -> str:
 
 def _size(page: PageRequest, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
     """How much of what the provider takes."""
-    known = page.context.parts["channels"].known.get(channel)
+    known = page.context.app.channels.known.get(channel)
     size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
     if largest is None:
         said = page.say("%(size)s bytes", size=f"{size:,}")

@@ -14,8 +14,7 @@ from sereno.access import tokens
 from sereno.access.masking import masked
 from sereno.database.statement import Operation
 from sereno.duration import spoken
-from sereno.jobs.job import NAME_LIMIT, check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules import operations as schedules
 from sereno.schedules import store
 from sereno.schedules.bulk_write import exported
@@ -39,6 +38,7 @@ from sereno.server.web.schedules.schedule_rows import (
     took_of,
 )
 from sereno.server.web.times import clock, length
+from sereno.text import NAME_LIMIT, check_text
 
 FIRES = 60
 DOTS = 30
@@ -118,7 +118,7 @@ def routes(pages: PageRoutes) -> None:
             took_of=took_of,
             picture=_picture(page, found),
             args=masked(row.args),
-            is_known=row.task in page.context.parts["app"].registry.names,
+            is_known=row.task in page.context.app.registry.names,
             changes=changes,
             exact=exact,
             rule=RULE | row.rule,

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.schedules.list_pages import ScheduleLine, lines
 from sereno.schedules.store import FireRow, ScheduleRow
 from sereno.server.shared.cache import Cached

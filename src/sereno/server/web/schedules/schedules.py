@@ -10,14 +10,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sereno.jobs.job import check_text
-from sereno.jobs.job_filter import ScheduleFilter
+from sereno.jobs.filters import ScheduleFilter
 from sereno.monitoring.alerts.condition import AlertCondition, filled
 from sereno.monitoring.alerts.current_conditions import attention
 from sereno.schedules.heatmap import Heatmap
 from sereno.schedules.list_pages import ScheduleLines, ScheduleSum, lines, summary
+from sereno.schedules.search_fields import SCHEDULE_FIELDS
 from sereno.schedules.store import WINDOW, ScheduleRow
-from sereno.search.search_filter import SCHEDULE_FIELDS
 from sereno.search.sql_terms import SearchParams
 from sereno.server.shared.cache import Cached
 from sereno.server.web.charts.week_heat import HOURS, Hour, week_heat
@@ -30,6 +29,7 @@ from sereno.server.web.schedules.rule_text import rule_words
 from sereno.server.web.schedules.schedule_rows import line_of, next_of, state_of
 from sereno.server.web.search_form import SearchForm, search_params_for
 from sereno.server.web.times import figure
+from sereno.text import check_text
 
 PAGE = 50
 SPANS = {"24h": DAY, "7d": 7 * DAY}

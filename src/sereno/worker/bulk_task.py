@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import psycopg
 
-from sereno.bulk import store as bulk
 from sereno.database.database import Database
 from sereno.error_text import storable
 from sereno.errors import DatabaseUnavailable, SerenoError
+from sereno.jobs import bulk
 from sereno.jobs.attempt import ReleasedAttempt, Snooze
 from sereno.jobs.retry import Backoff
 from sereno.jobs.task import Registry, define

@@ -11,16 +11,15 @@ from sereno.access import audit
 from sereno.database.json_values import encoder
 from sereno.database.statement import Operation, Statement, queries
 from sereno.errors import Refused
-from sereno.jobs import transitions
+from sereno.jobs import bulk_selection, transitions
+from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
-from sereno.jobs.job_filter import JobFilter, ScheduleFilter
 from sereno.jobs.rows import Count
-from sereno.notifications.rows import DeliveryFilter
 
 # Of what one asked for, in a list: it may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024
 
-_sql = queries("bulk/store")
+_sql = queries("jobs/bulk")
 _json = msgspec.json.Decoder(dict[str, Any])
 
 # The task that carries operations out. Not written in SQL, where another schema's name would replace its first word.
@@ -215,7 +214,11 @@ class ClaimedBatch:
     @property
     def limit(self) -> int:
         """As many are changed in one batch."""
-        return audit.BATCH if self.rate is None else max(1, min(audit.BATCH, int(self.rate * PACE_SECONDS)))
+        return (
+            bulk_selection.BATCH
+            if self.rate is None
+            else max(1, min(bulk_selection.BATCH, int(self.rate * PACE_SECONDS)))
+        )
 
     def given(self) -> dict[str, Any]:
         """What else the change takes."""

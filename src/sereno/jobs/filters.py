@@ -196,3 +196,44 @@ def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
 
 def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:
     return states is None or any(state in group for state in states)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFilter:
+    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
+
+    `search_params`: what a search asks besides.
+    """
+
+    states: Collection[str] | None = None
+    channel: str | None = None
+    recipient: str | None = None
+    event: int | None = None
+    tenant: str | None = None
+    since: datetime | None = None
+    # Of the event.
+    type: str | None = None
+    subject: str | None = None
+    search_params: SearchParams | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+    def params(self) -> dict[str, Any]:
+        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
+        found = self._named() | {"ids": None, "terms": None}
+        if self.search_params is None:
+            return found
+        if self.event is None and (event := self.search_params.one("event_id")) is not None:
+            found["event"] = int(event)
+        return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
+
+    def as_detail(self) -> dict[str, Any]:
+        """What was given, for the audit. `q`: the search."""
+        said = {} if self.search_params is None else {"q": self.search_params.text}
+        return {name: value for name, value in self._named().items() if value is not None} | said
+
+    def _named(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}
+        return values | {"states": None if self.states is None else sorted(self.states)}

@@ -1,0 +1,133 @@
+"""Numbers, moments and lengths of time in a search, as bounds."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+
+from sereno.duration import seconds
+from sereno.errors import ConfigurationError
+from sereno.search.syntax import Comparison, InvalidSearch, Range, Value, Word
+
+_WITH_SECONDS = re.compile(r"\D[0-9]{2}:?[0-9]{2}:?[0-9]{2}")
+_YEARS = range(1900, 9000)
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_LONGEST_AGE = timedelta(days=36_500)
+
+
+def numbers(value: Value, most: int) -> tuple[int | None, int | None]:
+    """From and to, each less than `most`."""
+
+    def number(text: str) -> int:
+        return search_number(text, value.at, most)
+
+    match value:
+        case Word(text=text):
+            return number(text), number(text)
+        case Range(low=low, high=high):
+            return number(low) if low else None, number(high) if high else None
+        case Comparison(operator=">", text=text):
+            return number(text) + 1, None
+        case Comparison(operator=">=", text=text):
+            return number(text), None
+        case Comparison(operator="<", text=text):
+            return None, number(text) - 1
+        case Comparison(text=text):
+            return None, number(text)
+
+
+def search_number(text: str, at: int, most: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)) or int(text) >= most - 1:
+        raise InvalidSearch(at, f'"{text:.60}" is no number from 0 on: write it like 3, >3, <=3 or 2..5')
+    return int(text)
+
+
+def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """From this moment on, and before that one. A day is the whole of it, and a minute too."""
+
+    def span(text: str) -> tuple[datetime, datetime]:
+        return _span(text, value.at, now)
+
+    match value:
+        case Word(text=text):
+            start, end = span(text)
+            if start == end:
+                raise InvalidSearch(value.at, f"{text} ago is one instant: write {text}.. for since then")
+            return start, end
+        case Range(low=low, high=high):
+            return span(low)[0] if low else None, span(high)[1] if high else None
+        case Comparison(operator=">", text=text):
+            return span(text)[1], None
+        case Comparison(operator=">=", text=text):
+            return span(text)[0], None
+        case Comparison(operator="<", text=text):
+            return None, span(text)[0]
+        case Comparison(text=text):
+            return None, span(text)[1]
+
+
+def _span(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
+    """When it starts and when it ends; a length of time is that instant before now."""
+    length = _length(text)
+    if length is not None:
+        return now - length, now - length
+    days = {name: now.date() + timedelta(days=ahead) for name, ahead in _DAYS.items()}
+    try:
+        day = days.get(text) or date.fromisoformat(text)
+    except ValueError:
+        return _instant(text, at, now)
+    _check_year(day.year, at)
+    return _midnight(day, now), _midnight(day + timedelta(days=1), now)
+
+
+def _instant(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
+    try:
+        start = datetime.fromisoformat(text)
+    except ValueError:
+        words = (
+            "write a day such as 2026-11-01, a time such as 2026-11-01T03:00, today, yesterday, or 2h for two hours ago"
+        )
+        raise InvalidSearch(at, f'"{text:.60}" is no moment: {words}') from None
+    _check_year(start.year, at)
+    start = start if start.tzinfo is not None else start.replace(tzinfo=now.tzinfo)
+    return start, start + timedelta(seconds=1 if _WITH_SECONDS.search(text) else 60)
+
+
+def _check_year(year: int, at: int) -> None:
+    if year not in _YEARS:
+        raise InvalidSearch(at, f"a year is one of {_YEARS.start} to {_YEARS.stop - 1}")
+
+
+def _midnight(day: date, now: datetime) -> datetime:
+    return datetime.combine(day, time.min, now.tzinfo).astimezone(UTC)
+
+
+def ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """Made after this moment, and before that one: what is older was made before."""
+
+    def ago(text: str) -> datetime:
+        length = _length(text)
+        if length is None:
+            raise InvalidSearch(
+                value.at, f'"{text:.60}" is no length of time: write >1h, <30m or 1d..7d, at most 36500d'
+            )
+        return now - length
+
+    match value:
+        case Range(low=low, high=high):
+            return ago(high) if high else None, ago(low) if low else None
+        case Comparison(operator=">" | ">=", text=text):
+            return None, ago(text)
+        case Comparison(text=text):
+            return ago(text), None
+        case Word(text=text):
+            raise InvalidSearch(value.at, f"say whether older or younger: age:>{text:.60} or age:<{text:.60}")
+
+
+def _length(text: str) -> timedelta | None:
+    """None for what is no length of time with a unit."""
+    if text.isdecimal():
+        return None
+    try:
+        length = timedelta(seconds=seconds(text))
+    except (ConfigurationError, OverflowError):
+        return None
+    return length if length <= _LONGEST_AGE else None
