@@ -12,7 +12,7 @@ from sereno.archive import restore
 from sereno.archive.restore import RestoreRequest, RestoreResult
 from sereno.archive.restore_store import Span
 from sereno.archive.storage import Storage
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 
 # Whatever is old is older than this.
 EVER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) 
     asked = RestoreRequest(kind, span, **more)
     asked.check()
     with closing(restore.restore(asked, cold(place), lambda *_: None, **options)) as plan:
-        return carry_out(app.database, plan)
+        return drive(plan, app.database.run)
 
 
 def cold(place: Path) -> Storage:

@@ -16,7 +16,7 @@ from sereno.archive.duckdb_views import QueryRows
 from sereno.archive.files import export, views
 from sereno.archive.restore_store import Span
 from sereno.archive.storage import Storage
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.errors import ArchiveUnavailable, InvalidArguments
 from tests.archive.archive_steps import DAY, TENDERS, add_jobs, add_logs, add_tenders, archiver, cold_place
 from tests.archive.conftest import Bucket
@@ -210,14 +210,14 @@ async def test_an_export_holds_the_rows_of_its_time(
     first = one(connection, "select min(from_at) from sereno.archive_files")
     out = tmp_path / f"logs{form}"
     span = Span(from_at=first, to_at=first + timedelta(days=5))
-    assert carry_out(app.database, export("logs", span, cold(place), out, lambda *_: None)) == 3
+    assert drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run) == 3
     assert messages(out) == ["line 1", "line 2", "line 3"]
     assert names_in(tmp_path) == [out.name]
     file = place / one(connection, "select object from sereno.archive_files order by batch_id limit 1")
     file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
     out.unlink()
     with pytest.raises(ArchiveUnavailable, match="not the file that was verified"):
-        carry_out(app.database, export("logs", span, cold(place), out, lambda *_: None))
+        drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run)
     assert names_in(tmp_path) == []
 
 

@@ -13,7 +13,7 @@ from sereno.archive import restore
 from sereno.archive.archiver import OwnTable
 from sereno.archive.restore import RestoreRequest
 from sereno.archive.restore_store import Span
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.errors import ArchiveUnavailable, InvalidArguments, Refused
 from sereno.jobs import transitions
 from tests.archive.archive_steps import (
@@ -332,8 +332,8 @@ async def test_a_span_of_time(app: Sereno, connection: psycopg.Connection, place
     first, last = connection.execute("select min(from_at), max(to_at) from sereno.archive_files").fetchone() or ()
     day = (last - first) / 3
     asked = Span(from_at=first + day / 2, to_at=last - day / 2)
-    assert carry_out(app.database, restore.count(RestoreRequest("logs", asked), cold(place), lambda *_: None)) == 4
-    outcome = carry_out(app.database, restore.restore(RestoreRequest("logs", asked), cold(place), lambda *_: None))
+    assert drive(restore.count(RestoreRequest("logs", asked), cold(place), lambda *_: None), app.database.run) == 4
+    outcome = drive(restore.restore(RestoreRequest("logs", asked), cold(place), lambda *_: None), app.database.run)
     assert outcome.brought.restored == 4
     assert one(connection, "select count(distinct at) from sereno.logs") == 2
 

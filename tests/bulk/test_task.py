@@ -14,7 +14,7 @@ from sereno.bulk import operations as bulk
 from sereno.bulk.operations import ScheduleBulkRequest
 from sereno.channels.outcome import Failed
 from sereno.database.connect import Line
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.errors import ConfigurationError, InvalidArguments, InvalidSchedule, Refused
 from sereno.jobs import bulk as store
 from sereno.jobs import operations as jobs
@@ -44,7 +44,7 @@ def _waiting(app: Sereno, work: Any, count: int, **options: Any) -> list[int]:
 
 def _ended(app: Sereno, work: Any, count: int) -> list[int]:
     ids = _waiting(app, work, count)
-    carry_out(app.database, jobs.cancel(JobFilter(ids=ids), reason="before"))
+    drive(jobs.cancel(JobFilter(ids=ids), reason="before"), app.database.run)
     return ids
 
 
@@ -102,7 +102,7 @@ async def test_a_key_that_another_transaction_takes_is_reported_and_the_others_a
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str
 ) -> None:
     ids = [*_ended(app, work, 5), *_waiting(app, work, 1, unique_key="k"), *_ended(app, work, 5)]
-    carry_out(app.database, jobs.cancel(JobFilter(ids=ids[5:6]), reason="before"))
+    drive(jobs.cancel(JobFilter(ids=ids[5:6]), reason="before"), app.database.run)
     with psycopg.connect(database_url) as other:
         live = work.using(other, unique_key="k").enqueue(1)
         retry = _begin(app, "job.retry", JobFilter(task="work", states=["cancelled"]))
@@ -131,7 +131,7 @@ async def test_what_comes_later_is_left_alone(app: Sereno, work: Any, connection
     retry = _begin(app, "job.retry", JobFilter(ids=running))
     later = _waiting(app, work, 5)
     # It ends after it was asked to be retried.
-    carry_out(app.database, jobs.cancel(JobFilter(ids=running)))
+    drive(jobs.cancel(JobFilter(ids=running)), app.database.run)
     async with app.working({"default": 1}):
         assert (await _over(app, cancel.id)).done == 5
         assert (await _over(app, retry.id)).done == 0
@@ -274,10 +274,10 @@ async def test_a_job_that_was_ended_by_somebody_is_a_failure_that_can_be_mended(
     _waiting(app, work, 3)
     made = _begin(app, "job.cancel", JobFilter(task="work"))
     assert made.job_id is not None
-    carry_out(app.database, jobs.cancel(JobFilter(ids=[made.job_id]), reason="no"))
+    drive(jobs.cancel(JobFilter(ids=[made.job_id]), reason="no"), app.database.run)
     found = _look(app, made.id)
     assert (found.state, found.error) == ("failed", "its job ended: no")
-    carry_out(app.database, jobs.retry(JobFilter(ids=[made.job_id])))
+    drive(jobs.retry(JobFilter(ids=[made.job_id])), app.database.run)
     async with app.working({"default": 1}):
         assert (await _over(app, made.id)).done == 3
 
@@ -306,7 +306,7 @@ async def test_running_jobs_are_asked_to_stop_and_deleted_never(app: Sereno, con
 async def test_what_cannot_be_changed_is_left_alone_and_counted(app: Sereno, work: Any) -> None:
     ids = _ended(app, work, 1)
     (kept,) = _waiting(app, work, 1, unique_key="k")
-    carry_out(app.database, jobs.cancel(JobFilter(ids=[kept])))
+    drive(jobs.cancel(JobFilter(ids=[kept])), app.database.run)
     _waiting(app, work, 1, unique_key="k")
     number = _begin(app, "job.retry", JobFilter(ids=[*ids, kept])).id
     async with app.working({"default": 1}):

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Every, Sereno
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.database.roles import script
 from sereno.jobs import operations as jobs
 from sereno.jobs import queries as job_queries
@@ -54,9 +54,9 @@ def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psyco
     assert run(job_queries.newest_failures(5)) == []
     assert [check.name for check in run(doctor(elsewhere.settings)) if check.level == "fail"] == []
     assert all(proof.holds for proof in run(verify(lease=30.0)))
-    assert carry_out(elsewhere.database, jobs.cancel(JobFilter(ids=[job_id]))).done == [job_id]
-    assert carry_out(elsewhere.database, jobs.retry(JobFilter(ids=[job_id]), rate=1.0)).done == [job_id]
-    assert carry_out(elsewhere.database, jobs.delete(JobFilter(ids=[job_id]))).done == [job_id]
+    assert drive(jobs.cancel(JobFilter(ids=[job_id])), elsewhere.database.run).done == [job_id]
+    assert drive(jobs.retry(JobFilter(ids=[job_id]), rate=1.0), elsewhere.database.run).done == [job_id]
+    assert drive(jobs.delete(JobFilter(ids=[job_id])), elsewhere.database.run).done == [job_id]
     assert connection.execute("select count(*) from sereno.audit").fetchone() == (0,)
     assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
 
@@ -95,7 +95,7 @@ async def test_the_longest_name_of_a_schema_serves_for_everything(
         await auntil(lambda: count("select count(*) from sereno.history where task = 'work'") == 2)
         stuck = await endless.aenqueue()
         await auntil(lambda: count("select count(*) from sereno.jobs where state = 'running' and task = 'endless'"))
-        carry_out(app.database, jobs.cancel(JobFilter(ids=[stuck.id])))
+        drive(jobs.cancel(JobFilter(ids=[stuck.id])), app.database.run)
         await auntil(lambda: count(f"select count(*) from sereno.history where id = {stuck.id}"))
     app.database.run(test_support.travel(40 * DAY))
     until(lambda: connection.execute("select 1") and heard == channels)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sereno.database.plan import acarry_out, carry_out
+from sereno.database.driver import adrive, drive
 from sereno.error_text import describe
 from sereno.errors import JobNotFound, Refused
 from sereno.jobs import bulk_selection
@@ -102,7 +102,7 @@ def test_show_tells_the_whole_story(manual: ManualWorker) -> None:
 
 def test_show_of_a_job_cancelled_between_two_attempts_does_not_repeat_the_first(manual: ManualWorker) -> None:
     job_id = manual.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
-    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id])))
+    drive(jobs.cancel(JobFilter(ids=[job_id])), manual.app.database.run)
     detail = manual.app.database.run(jobs.show(job_id))
     assert [(attempt.number, attempt.outcome) for attempt in detail.attempts] == [(1, "retry")]
 
@@ -121,7 +121,7 @@ def test_enqueue_writes_the_job_and_who_asked(manual: ManualWorker) -> None:
 
 def test_retry_sends_a_dead_job_back_and_is_audited(manual: ManualWorker) -> None:
     job_id = manual.dead()
-    changed = carry_out(manual.app.database, jobs.retry(JobFilter(ids=[job_id]), actor="eve@desk"))
+    changed = drive(jobs.retry(JobFilter(ids=[job_id]), actor="eve@desk"), manual.app.database.run)
     assert changed.done == [job_id]
     assert manual.state(job_id) == "ready"
     assert manual.audit() == [("eve@desk", "job.retry", f"job {job_id}")]
@@ -129,7 +129,7 @@ def test_retry_sends_a_dead_job_back_and_is_audited(manual: ManualWorker) -> Non
 
 async def test_retry_works_for_async_code_too(manual: ManualWorker) -> None:
     job_id = manual.dead()
-    changed = await acarry_out(manual.app.database, jobs.retry(JobFilter(states=["dead"]), yes=True))
+    changed = await adrive(jobs.retry(JobFilter(states=["dead"]), yes=True), manual.app.database.arun)
     await manual.app.aclose()
     assert changed.done == [job_id]
 
@@ -139,7 +139,7 @@ def test_a_filter_needs_a_yes(manual: ManualWorker) -> None:
     everything = JobFilter(states=["dead"])
     for operation in (jobs.retry, jobs.cancel, jobs.delete):
         with pytest.raises(Refused, match="--yes"):
-            carry_out(manual.app.database, operation(everything))
+            drive(operation(everything), manual.app.database.run)
     assert manual.state(job_id) == "dead"
     assert manual.audit() == []
 
@@ -148,7 +148,7 @@ def test_retry_never_touches_live_jobs(manual: ManualWorker) -> None:
     waiting = manual.enqueue(delay="1h", tenant="r1")
     dead = manual.dead(tenant="r1")
     before = manual.run_at(waiting)
-    changed = carry_out(manual.app.database, jobs.retry(JobFilter(tenant="r1"), yes=True))
+    changed = drive(jobs.retry(JobFilter(tenant="r1"), yes=True), manual.app.database.run)
     assert changed.done == [dead]
     assert manual.run_at(waiting) == before
 
@@ -178,7 +178,7 @@ def _many_dead(manual: ManualWorker, count: int) -> None:
 
 def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: ManualWorker) -> None:
     _many_dead(manual, 2500)
-    changed = carry_out(manual.app.database, jobs.retry(JobFilter(states=["dead"]), rate=100, yes=True))
+    changed = drive(jobs.retry(JobFilter(states=["dead"]), rate=100, yes=True), manual.app.database.run)
     assert len(changed.done) == 2500
     row = manual.connection.execute(
         "select count(*), extract(epoch from max(run_at) - min(run_at))::float, count(distinct run_at) from sereno.jobs"
@@ -197,7 +197,7 @@ def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: Man
 def test_of_two_dead_jobs_with_one_unique_key_only_one_comes_back(manual: ManualWorker) -> None:
     first = manual.dead(unique_key="k")
     second = manual.dead(unique_key="k")
-    changed = carry_out(manual.app.database, jobs.retry(JobFilter(states=["dead"]), yes=True))
+    changed = drive(jobs.retry(JobFilter(states=["dead"]), yes=True), manual.app.database.run)
     assert changed.done == [first]
     assert changed.left == [second]
     assert changed.conflicts == [KeyConflict(second, first)]
@@ -207,7 +207,7 @@ def test_of_two_dead_jobs_with_one_unique_key_only_one_comes_back(manual: Manual
 def test_a_job_whose_unique_key_is_taken_stays_dead(manual: ManualWorker) -> None:
     dead = manual.dead(unique_key="k")
     live = manual.enqueue(unique_key="k")
-    changed = carry_out(manual.app.database, jobs.retry(JobFilter(ids=[dead])))
+    changed = drive(jobs.retry(JobFilter(ids=[dead])), manual.app.database.run)
     assert (changed.done, changed.left) == ([], [dead])
     assert changed.conflicts == [KeyConflict(dead, live)]
     assert manual.audit() == []
@@ -216,7 +216,7 @@ def test_a_job_whose_unique_key_is_taken_stays_dead(manual: ManualWorker) -> Non
 def test_cancel_ends_what_waits_and_asks_what_runs(manual: ManualWorker) -> None:
     running, ready, later = manual.enqueue(), manual.enqueue(), manual.enqueue(delay="1h")
     manual.claim(manual.worker())
-    changed = carry_out(manual.app.database, jobs.cancel(JobFilter(task="greet"), reason="not wanted", yes=True))
+    changed = drive(jobs.cancel(JobFilter(task="greet"), reason="not wanted", yes=True), manual.app.database.run)
     assert (changed.done, changed.asked) == ([ready, later], [running])
     assert manual.state(ready) == "cancelled"
     detail = manual.app.database.run(jobs.show(running))
@@ -227,7 +227,7 @@ def test_cancel_ends_what_waits_and_asks_what_runs(manual: ManualWorker) -> None
 
 def test_delete_removes_and_is_audited(manual: ManualWorker) -> None:
     dead, waiting = manual.dead(), manual.enqueue()
-    changed = carry_out(manual.app.database, jobs.delete(JobFilter(ids=[dead, waiting])))
+    changed = drive(jobs.delete(JobFilter(ids=[dead, waiting])), manual.app.database.run)
     assert changed.done == [dead, waiting]
     assert manual.state(dead) is None
     assert manual.state(waiting) is None
@@ -239,9 +239,9 @@ def test_delete_refuses_a_running_job_and_then_deletes_nothing(manual: ManualWor
     manual.claim(manual.worker())
     waiting = manual.enqueue()
     with pytest.raises(Refused, match=f"{running} is running"):
-        carry_out(manual.app.database, jobs.delete(JobFilter(ids=[running, waiting])))
+        drive(jobs.delete(JobFilter(ids=[running, waiting])), manual.app.database.run)
     assert manual.state(waiting) == "ready"
-    changed = carry_out(manual.app.database, jobs.delete(JobFilter(task="greet"), yes=True))
+    changed = drive(jobs.delete(JobFilter(task="greet"), yes=True), manual.app.database.run)
     assert changed.done == [waiting]
     assert manual.state(running) == "running"
 
@@ -250,7 +250,7 @@ def test_the_audit_fails_with_the_change_or_not_at_all(manual: ManualWorker) -> 
     job_id = manual.dead()
     manual.connection.execute("alter table sereno.audit add check (actor <> 'mallory')")
     with pytest.raises(Exception, match="audit"):
-        carry_out(manual.app.database, jobs.retry(JobFilter(ids=[job_id]), actor="mallory"))
+        drive(jobs.retry(JobFilter(ids=[job_id]), actor="mallory"), manual.app.database.run)
     assert manual.state(job_id) == "dead"
 
 

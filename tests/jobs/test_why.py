@@ -1,6 +1,6 @@
 """Why is it not running? One test an answer."""
 
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs import queues
@@ -35,7 +35,7 @@ def test_dead_with_its_reason_and_the_way_back(manual: ManualWorker) -> None:
 
 def test_cancelled(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
-    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id]), reason="not wanted"))
+    drive(jobs.cancel(JobFilter(ids=[job_id]), reason="not wanted"), manual.app.database.run)
     answer = _why(manual, job_id)
     assert "It was cancelled" in answer
     assert "not wanted" in answer
@@ -56,7 +56,7 @@ def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
     manual.worker()
     job_id = manual.enqueue()
     manual.claim(1)
-    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id])))
+    drive(jobs.cancel(JobFilter(ids=[job_id])), manual.app.database.run)
     assert "asked to stop" in _why(manual, job_id)
 
 

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import SUCCEEDED, Settlement
@@ -50,9 +50,9 @@ def test_a_house_in_use_keeps_every_promise(manual: ManualWorker) -> None:
     manual.enqueue(delay="1h")
     manual.finish(SUCCEEDED)
     cancelled = manual.finish(Settlement("retry", delay=60.0, error=describe(OSError("x"))))
-    carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[cancelled])))
+    drive(jobs.cancel(JobFilter(ids=[cancelled])), manual.app.database.run)
     retried = manual.dead()
-    carry_out(manual.app.database, jobs.retry(JobFilter(ids=[retried])))
+    drive(jobs.retry(JobFilter(ids=[retried])), manual.app.database.run)
     manual.claim(session)
     assert _broken(manual, None) == {}
     assert set(_proofs(manual)) == {*PROMISES, "schema_checksum"}

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Limit, Rate, Sereno
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
@@ -209,7 +209,7 @@ def test_a_dead_letter_that_was_sent_back_is_no_head_that_was_overtaken(
     claimer.wake()
     claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     assert claimer.take_all() == [second]
-    carry_out(app.database, jobs.retry(JobFilter(ids=[head])))
+    drive(jobs.retry(JobFilter(ids=[head])), app.database.run)
     assert claimer.take_all() == []
     assert broken(app) == {}
 

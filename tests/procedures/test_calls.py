@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Once, Sereno
-from sereno.database.plan import acarry_out
+from sereno.database.driver import adrive
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
 from sereno.procedures.result import MOST_NOTICES, MOST_ROWS
@@ -262,7 +262,7 @@ async def test_who_cancels_the_job_cancels_the_statement(
     job = reporting.procedure("reporting.sleeps").enqueue()
     async with reporting.working():
         await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
-        await acarry_out(reporting.database, jobs.cancel(JobFilter(ids=[job.id])))
+        await adrive(jobs.cancel(JobFilter(ids=[job.id])), reporting.database.arun)
         await auntil(lambda: state(connection, job.id) == "cancelled")
         await auntil(lambda: one(connection, CALLS) == 0)
 
@@ -322,7 +322,7 @@ async def test_old_results_leave_and_deleted_jobs_take_theirs_along(
     assert await run(reporting, connection, second.id) == "succeeded"
     assert connection.execute("select job_id from sereno.procedure_runs").fetchall() == [(second.id,)]
     assert first != second.id
-    await acarry_out(reporting.database, jobs.delete(JobFilter(ids=[second.id])))
+    await adrive(jobs.delete(JobFilter(ids=[second.id])), reporting.database.arun)
     assert one(connection, "select count(*) from sereno.procedure_runs") == 0
 
 

@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from sereno import Backoff, Sereno
-from sereno.database.plan import acarry_out
+from sereno.database.driver import adrive
 from sereno.errors import ConfigurationError, Refused
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
@@ -281,7 +281,7 @@ async def test_who_cancels_the_job_cancels_the_statement(
     job = erp.procedure(name, target="erp").enqueue()
     async with erp.working():
         await auntil(shop.sleeping)
-        await acarry_out(erp.database, jobs.cancel(JobFilter(ids=[job.id])))
+        await adrive(jobs.cancel(JobFilter(ids=[job.id])), erp.database.arun)
         await auntil(lambda: state(connection, job.id) == "cancelled")
     await auntil(lambda: shop.statements() == 0)
 
@@ -296,7 +296,7 @@ async def test_what_cannot_be_stopped_is_told(
     try:
         async with erp.working():
             await auntil(shop.sleeping)
-            await acarry_out(erp.database, jobs.cancel(JobFilter(ids=[job.id])))
+            await adrive(jobs.cancel(JobFilter(ids=[job.id])), erp.database.arun)
             await auntil(lambda: state(connection, job.id) == "cancelled")
         assert "runs on in its database" in caplog.text
         assert "CONNECTION ADMIN" in caplog.text

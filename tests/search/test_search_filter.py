@@ -10,7 +10,7 @@ import pytest
 from sereno import Sereno
 from sereno.access import audit, tokens
 from sereno.bulk.operations import begin_schedules, changes
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.database.statement import run
 from sereno.error_text import Failure
 from sereno.jobs import error_groups as groups_store
@@ -167,7 +167,7 @@ def test_a_long_look_goes_on_where_it_ended(
 
 def test_a_change_touches_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
     plan = in_batches(wanted("task:menu -tenant:r1"), lambda found: schedules.pause(found, actor="test"))
-    assert carry_out(app.database, plan) == 1
+    assert drive(plan, app.database.run) == 1
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules where state = 'paused'") == "menu:2"
     detail = one(connection, "select detail from sereno.audit order by id desc limit 1")
     assert (detail["q"], detail["keys"], detail["changed"]) == ("task:menu -tenant:r1", ["menu:2"], 1)

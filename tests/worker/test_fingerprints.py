@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Cancel, Dead, Sereno, Snooze
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
 from sereno.monitoring import error_operations
@@ -43,7 +43,7 @@ async def test_the_tries_and_the_death_of_a_job_have_one_fingerprint(
     assert "in charge" in (detail.sample.traceback or "")
     assert detail.sample.job_id == detail.group.last_job_id
     again = JobFilter(states=["dead"], fingerprint=fingerprint)
-    assert carry_out(app.database, jobs.retry(again, yes=True)).done == made
+    assert drive(jobs.retry(again, yes=True), app.database.run).done == made
     assert one(connection, "select count(*) from sereno.attempts where fingerprint = %s", fingerprint) == 4
 
 

@@ -31,7 +31,7 @@ from sereno.archive.scratch import scratch
 from sereno.archive.storage import EXTRACTS
 from sereno.archive.verifier import ArchiveVerifier
 from sereno.database.database import Database
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.database.statement import run
 from sereno.duration import Duration, seconds
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, first_line
@@ -162,10 +162,10 @@ class Archive:
         place, said = self.archiver().place, _said(ctx)
         with _told():
             if order.dry_run:
-                counted = carry_out(self._database, restore.count(order.asked, place, said))
+                counted = drive(restore.count(order.asked, place, said), self._database.run)
                 return {"kind": order.kind, "dry_run": True, "found": counted}
             plan = restore.restore(order.asked, place, said, yes=order.yes, actor=order.asked_by)
-            done = carry_out(self._database, plan)
+            done = drive(plan, self._database.run)
         brought, children = done.brought, done.children
         return {
             "kind": done.kind,
@@ -184,7 +184,7 @@ class Archive:
         name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
         with _told(), scratch("extract") as directory:
             file = directory / f"extract.{order.form}"
-            rows = carry_out(self._database, archive_files.export(order.kind, span, place, file, _said(ctx)))
+            rows = drive(archive_files.export(order.kind, span, place, file, _said(ctx)), self._database.run)
             if not file.exists():
                 return {"kind": order.kind, "rows": 0, "object": None}
             place.put(name, file)

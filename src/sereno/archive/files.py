@@ -12,8 +12,7 @@ from sereno.archive.duckdb_views import ArchiveView, QueryRows
 from sereno.archive.restore_store import ArchivedFile, Span
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
-from sereno.database.plan import Plan
-from sereno.database.statement import Operation
+from sereno.database.statement import Operation, Plan
 from sereno.errors import ConfigurationError, InvalidArguments
 
 Said = Callable[[float, str], None]

@@ -16,8 +16,7 @@ from sereno.archive import row_text
 from sereno.archive.restore_store import FileSource, KindOfRows, RestoredRows, Span
 from sereno.archive.scratch import scratch
 from sereno.archive.storage import Storage
-from sereno.database.plan import Plan
-from sereno.database.statement import Operation
+from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidArguments, Refused
 from sereno.jobs.job import check_date
 from sereno.settings import A_DAY

@@ -12,10 +12,10 @@ import psycopg
 
 from sereno.app import Sereno
 from sereno.database.connect import connect
+from sereno.database.driver import drive
 from sereno.database.embedded import EmbeddedPostgres
 from sereno.database.migrate import migrate
-from sereno.database.plan import Plan, carry_out
-from sereno.database.statement import Operation, run
+from sereno.database.statement import Operation, Plan, run
 from sereno.errors import ConfigurationError
 from sereno.jobs.queries import patience
 from sereno.settings import load
@@ -70,7 +70,7 @@ class CommandContext:
 
     def carry_out(self, plan: Plan[T]) -> T:
         """A long change, in transactions of a thousand jobs."""
-        return carry_out(self, plan)
+        return drive(plan, self.run)
 
     def connection(self, *, create: bool = False) -> psycopg.Connection[Any]:
         """The connection. `create`: make the project's embedded database if it is not there."""

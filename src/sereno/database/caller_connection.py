@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from sereno.database.driver import adrive, drive
 from sereno.database.statement import Operation, Row, Statement, arun, queries, run
 from sereno.errors import ConfigurationError
 
@@ -32,12 +33,7 @@ def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notif
             execute = _on_django
         case _:
             raise _refusal(connection, "enqueue", _KNOWN, "aenqueue", _KNOWN_ASYNC)
-    try:
-        statement = next(operation)
-        while True:
-            statement = operation.send(execute(connection, statement, schema))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
+    return drive(operation, lambda statement: execute(connection, statement, schema))
 
 
 async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
@@ -52,12 +48,7 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *
             execute = _on_asyncpg
         case _:
             raise _refusal(connection, "aenqueue", _KNOWN_ASYNC, "enqueue", _KNOWN)
-    try:
-        statement = next(operation)
-        while True:
-            statement = operation.send(await execute(connection, statement, schema))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # StopIteration carries the operation's own T, untyped
+    return await adrive(operation, lambda statement: execute(connection, statement, schema))
 
 
 def _silently(operation: Operation[T]) -> Operation[T]:

@@ -20,6 +20,8 @@ import msgspec
 import psycopg
 from psycopg.rows import tuple_row
 
+from sereno.database.driver import adrive, drive
+
 DEFAULT_SCHEMA = "sereno"
 
 Row: TypeAlias = tuple[Any, ...]
@@ -40,6 +42,7 @@ class Statement:
 
 
 Operation: TypeAlias = Generator[Statement, list[Row], T]
+Plan: TypeAlias = Generator[Operation[Any], Any, T]
 
 
 @cache
@@ -96,28 +99,22 @@ def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
 
 
 def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
-    """Drive an operation on a sync connection. With a plain cursor, whatever kind the connection's owner prefers."""
-    rows: list[Row] = []
+    """Drive an operation on a sync connection. Uses a plain cursor, whatever kind the connection's owner prefers."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        try:
-            statement = next(operation)
-            while True:
-                cursor.execute(statement.text(schema), statement.params)
-                rows = cursor.fetchall() if _has_rows(cursor) else []
-                statement = operation.send(rows)
-        except StopIteration as end:
-            return cast(T, end.value)
+
+        def execute(statement: Statement) -> list[Row]:
+            cursor.execute(statement.text(schema), statement.params)
+            return cursor.fetchall() if _has_rows(cursor) else []
+
+        return drive(operation, execute)
 
 
 async def arun(connection: psycopg.AsyncConnection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
     """Drive an operation on an async connection."""
-    rows: list[Row] = []
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        try:
-            statement = next(operation)
-            while True:
-                await cursor.execute(statement.text(schema), statement.params)
-                rows = await cursor.fetchall() if _has_rows(cursor) else []
-                statement = operation.send(rows)
-        except StopIteration as end:
-            return cast(T, end.value)
+
+        async def execute(statement: Statement) -> list[Row]:
+            await cursor.execute(statement.text(schema), statement.params)
+            return await cursor.fetchall() if _has_rows(cursor) else []
+
+        return await adrive(operation, execute)

@@ -8,8 +8,7 @@ from typing import Any
 
 from sereno.access import audit
 from sereno.access.actor import default_actor
-from sereno.database.plan import Plan
-from sereno.database.statement import Operation
+from sereno.database.statement import Operation, Plan
 from sereno.errors import JobNotFound, Refused
 from sereno.jobs import bulk_selection
 from sereno.jobs import queries as job_queries

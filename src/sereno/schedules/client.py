@@ -10,6 +10,7 @@ import msgspec
 from sereno.access.actor import default_actor
 from sereno.database.caller_connection import arun_borrowed, run_borrowed
 from sereno.database.database import Database
+from sereno.database.driver import adrive, drive
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError, InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
@@ -20,7 +21,7 @@ from sereno.schedules.rules.preview import Instant, preview
 from sereno.schedules.rules.when import When, checked
 from sereno.schedules.schedule import NewSchedule, Policies, ScheduleOptions, shift
 from sereno.schedules.store import FireRow, ScheduleRow, UpsertResult
-from sereno.schedules.ticker import Ticker, TickResult, adrive, drive, passes
+from sereno.schedules.ticker import Ticker, TickResult, passes
 from sereno.zones import moment
 
 T = TypeVar("T")

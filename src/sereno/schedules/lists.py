@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from sereno.database.plan import Plan
-from sereno.database.statement import Operation
+from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidSchedule
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.rows import Count

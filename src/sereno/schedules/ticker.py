@@ -5,7 +5,7 @@ instants, and the statement does the rest. Whatever is late, held, limited, keye
 """
 
 import random
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -300,38 +300,6 @@ def passes(ticker: Ticker) -> Generator[Operation[Any], Any, TickResult]:
         # A rhythm of milliseconds is always due again.
         if (done.taken < limit and not done.more) or (done.reached >= began) or done.left == done.taken:
             return total
-
-
-def drive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Any]) -> T:
-    """Run them one after the other."""
-    try:
-        operation = next(found)
-        while True:
-            try:
-                answer = run(operation)
-            except Exception as error:  # noqa: BLE001 - they know which of them are theirs
-                operation = found.throw(error)
-            else:
-                operation = found.send(answer)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def adrive(found: Generator[Operation[Any], Any, T], run: Callable[[Operation[Any]], Awaitable[Any]]) -> T:
-    """`drive` for async code."""
-    try:
-        operation = next(found)
-        while True:
-            try:
-                answer = await run(operation)
-            except Exception as error:  # noqa: BLE001 - see above
-                operation = found.throw(error)
-            else:
-                operation = found.send(answer)
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def bucket(late: int) -> int:

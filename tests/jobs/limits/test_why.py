@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from sereno import Limit, Rate, Sereno
 from sereno.cli.main import main
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.error_text import describe
 from sereno.jobs import operations as jobs
 from sereno.jobs.attempt import Settlement
@@ -179,7 +179,7 @@ def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, 
         assert answer.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
         assert f"sereno job retry {head}" in answer
         assert f"sereno job delete {head}" in answer
-    carry_out(app.database, jobs.delete(JobFilter(ids=[head])))
+    drive(jobs.delete(JobFilter(ids=[head])), app.database.run)
     assert _why(app, second) == SOON
 
 

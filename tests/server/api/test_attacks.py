@@ -11,7 +11,7 @@ import pytest
 from sereno import Sereno
 from sereno.bulk import operations as bulk
 from sereno.bulk.operations import MOST_OF_A_TENANT
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.jobs import operations as jobs
 from sereno.jobs.bulk import TASK
 from sereno.jobs.filters import JobFilter
@@ -45,7 +45,7 @@ def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
     number = app.database.run(bulk.begin("job.cancel", wanted, actor="test")).job_id
     assert number is not None
     connection.execute("update sereno.jobs set tenant = 'a' where id = %s", [number])
-    carry_out(app.database, jobs.cancel(JobFilter(ids=[number]), actor="test"))
+    drive(jobs.cancel(JobFilter(ids=[number]), actor="test"), app.database.run)
     assert one(connection, "select state from sereno.history where id = %s", number) == "cancelled"
     return number
 

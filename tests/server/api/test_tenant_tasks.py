@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from sereno import Sereno
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.jobs import operations as jobs
 from sereno.jobs.filters import JobFilter
 from sereno.jobs.job import JobOptions
@@ -34,7 +34,7 @@ def tasks(app: Sereno) -> Sereno:
 def ended(app: Sereno, task: str) -> int:
     """A job of the tenant's, made by the house, that has ended."""
     made = app.enqueue_many([app.new_job(task, b"{}", JobOptions(tenant="acme"))])[0]
-    carry_out(app.database, jobs.cancel(JobFilter(ids=[made.id]), actor="test"))
+    drive(jobs.cancel(JobFilter(ids=[made.id]), actor="test"), app.database.run)
     return made.id
 
 

@@ -16,7 +16,7 @@ from sereno import Sereno
 from sereno.access.operations import create
 from sereno.channels.contract import IN_APP
 from sereno.channels.outcome import Failed
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.database.statement import Operation as Statements
 from sereno.database.statement import Statement
 from sereno.error_text import Failure
@@ -136,7 +136,7 @@ def fill(app: Sereno, *households: Things) -> None:
         waiting = work.using(**using, unique_key=things.named("unique")).enqueue(things.named("argument"))
         ended = work.using(**using).enqueue(things.named("argument"))
         reason, actor = things.named("reason"), things.named("actor")
-        carry_out(database, jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor))
+        drive(jobs.cancel(JobFilter(ids=[ended.id]), reason=reason, actor=actor), database.run)
         things.job, things.ended = waiting.id, ended.id
         things.line = database.run(_say(things))
         things.alert = database.run(_alarm(things))

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from sereno import Backoff, Context, Limit, Retry, Sereno
-from sereno.database.plan import acarry_out
+from sereno.database.driver import adrive
 from sereno.jobs import operations
 from sereno.jobs.filters import JobFilter
 from tests.facts import auntil, one, state
@@ -68,7 +68,7 @@ async def test_a_first_that_is_due_later_holds_up_its_key_alone(app: Sereno, con
     async with app.working():
         await auntil(lambda: ran == ["b"])
         assert state(connection, behind.id) == "ready"
-        await acarry_out(app.database, operations.delete(JobFilter(ids=[first.id])))
+        await adrive(operations.delete(JobFilter(ids=[first.id])), app.database.arun)
         await auntil(lambda: state(connection, behind.id) == "succeeded")
 
 
@@ -111,7 +111,7 @@ async def test_a_dead_letter_that_blocks_its_key_is_retried_or_deleted(
         assert state(connection, late.id) == "ready"
         is_mended = True
         change = operations.retry if freed_by == "retry" else operations.delete
-        await acarry_out(app.database, change(JobFilter(ids=[dead])))
+        await adrive(change(JobFilter(ids=[dead])), app.database.arun)
         await auntil(lambda: state(connection, late.id) == "succeeded")
     expected = ["a0", "a0", "a1", "a2", "a3"] if freed_by == "retry" else ["a0", "a1", "a2", "a3"]
     assert [name for name in ran if name[0] == "a"] == expected

@@ -123,10 +123,10 @@ def _show_table(form: str, names: list[str], rows: Iterable[tuple[str | None, ..
 def export(context: "CommandContext", kind: str, from_at: datetime | None, to_at: datetime | None, out: Path) -> None:
     """Archived rows of a time as one file. Each file that they come from is compared with its checksum first."""
     from sereno.archive.files import export as plan  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.database.plan import carry_out  # noqa: PLC0415 - see above
+    from sereno.database.driver import drive  # noqa: PLC0415 - see above
 
     with archive_of(context) as app, progress("Export") as said:
-        written = carry_out(app.database, plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said))
+        written = drive(plan(kind_named(kind), span_of(from_at, to_at), place_of(app), out, said), app.database.run)
     if not written and not out.exists():
         raise NotFound(f"the archive has no verified file of {visible(kind)} of that time")
     click.echo(f"{counted(written, 'row')} of {visible(kind_named(kind))} are in {visible(str(out))}.", err=True)

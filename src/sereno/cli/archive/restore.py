@@ -66,7 +66,7 @@ def restore(
 
 def _counted(context: "CommandContext", asked: "RestoreRequest") -> int:
     from sereno.archive.restore import count  # noqa: PLC0415 - see above
-    from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
 
     # Closed wherever it ends: it holds copies of files.
     with (
@@ -75,12 +75,12 @@ def _counted(context: "CommandContext", asked: "RestoreRequest") -> int:
         progress("Count") as said,
         closing(count(asked, place_of(app), said)) as plan,
     ):
-        return carry_out(app.database, plan)
+        return drive(plan, app.database.run)
 
 
 def _done(context: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> int:
     from sereno.archive.restore import restore as operation  # noqa: PLC0415 - see above
-    from sereno.database.plan import carry_out  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
 
     with (
         archive_of(context) as app,
@@ -88,7 +88,7 @@ def _done(context: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> i
         progress("Restore") as said,
         closing(operation(asked, place_of(app), said, yes=yes)) as plan,
     ):
-        outcome = carry_out(app.database, plan)
+        outcome = drive(plan, app.database.run)
     if outcome.brought.found:
         _tell(outcome)
     return outcome.brought.found

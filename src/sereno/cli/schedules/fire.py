@@ -54,7 +54,8 @@ class PassedInstant:
 @context_options
 def tick(context: "CommandContext", form: str) -> None:
     """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
-    from sereno.schedules.ticker import Ticker, drive, passes  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
+    from sereno.schedules.ticker import Ticker, passes  # noqa: PLC0415 - slow to import; --help needs none
 
     done = drive(passes(Ticker()), context.run)
     parked = [{"key": key, "why": why} for key, why in done.parked]

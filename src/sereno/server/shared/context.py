@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from sereno.access.identity import Principal
 from sereno.app import Sereno
 from sereno.database.database import Database
-from sereno.database.plan import Plan, acarry_out
-from sereno.database.statement import Operation
+from sereno.database.driver import adrive
+from sereno.database.statement import Operation, Plan
 from sereno.jobs import task_rows
 from sereno.jobs.job import JobOptions, NewJob
 from sereno.jobs.queries import patience, read_only
@@ -136,17 +136,7 @@ class ServerContext:
 
     async def carry_out(self, plan: Plan[T]) -> T:
         """A long change, in transactions of a thousand."""
-        return await acarry_out(_WriteTransaction(self), plan)
-
-
-class _WriteTransaction:
-    """Each part of a plan in a transaction of its own."""
-
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
-
-    async def arun(self, operation: Operation[T]) -> T:
-        return await self._context.change(operation)
+        return await adrive(plan, self.change)
 
 
 def check_task(task: str, allowed: Collection[str] | None = None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sereno import Backoff, Sereno
-from sereno.database.plan import carry_out
+from sereno.database.driver import drive
 from sereno.jobs import operations
 from sereno.jobs.filters import JobFilter
 from tests.facts import one, state
@@ -39,7 +39,7 @@ def jobs(app: Sereno) -> list[int]:
         close_day.using(tags=[HOSTILE], unique_key=HOSTILE).enqueue(HOSTILE).id,
         charge.using(tenant="ann").enqueue(4).id,
     ]
-    carry_out(app.database, operations.cancel(JobFilter(ids=[made[0], made[2]]), reason=HOSTILE, actor="test"))
+    drive(operations.cancel(JobFilter(ids=[made[0], made[2]]), reason=HOSTILE, actor="test"), app.database.run)
     return made
 
 

@@ -8,15 +8,15 @@ from http import HTTPStatus
 from pydantic import AwareDatetime, BaseModel, Field
 
 from sereno.access.identity import Principal
-from sereno.database.plan import Plan
-from sereno.database.statement import Operation
+from sereno.database.driver import adrive
+from sereno.database.statement import Operation, Plan
 from sereno.errors import InvalidArguments
 from sereno.jobs.job import Job, check_date
 from sereno.schedules import operations as schedules
 from sereno.schedules import store
 from sereno.schedules.lists import clock_of
 from sereno.schedules.store import ScheduleRow
-from sereno.schedules.ticker import Ticker, adrive, passes
+from sereno.schedules.ticker import Ticker, passes
 from sereno.server.api.jobs.jobs import CreatedJob
 from sereno.server.api.router import Router, Who
 from sereno.server.api.schedules.selection import Key, theirs

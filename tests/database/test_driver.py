@@ -4,8 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from sereno.database.plan import Plan, acarry_out, carry_out
-from sereno.database.statement import Operation
+from sereno.database.driver import adrive, drive
+from sereno.database.statement import Operation, Plan
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def test_a_plan_that_is_broken_off_lets_go() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
-        carry_out(Broken(), plan)
+        drive(plan, Broken().run)
     assert held == []
 
 
@@ -58,5 +58,5 @@ async def test_the_same_for_async_code() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
-        await acarry_out(Broken(), plan)
+        await adrive(plan, Broken().arun)
     assert held == []
