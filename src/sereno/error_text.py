@@ -16,10 +16,13 @@ from typing import NamedTuple
 TRACEBACK_LIMIT = 16_000
 MESSAGE_LIMIT = 4_000
 FRAME_LIMIT = 200
+# Characters of a text by a provider.
+LINE_LIMIT = 500
 # Frames of one traceback that are looked at, and exceptions of one chain of causes that are formatted.
 DEEPEST_TRACEBACK = 10_000
 LONGEST_CHAIN = 100
 
+_CONTROL = dict.fromkeys((*range(1, 32), 127), " ")
 _SLASH = re.compile(r"[/\\]")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _OURS = str(Path(__file__).parents[1]) + "/"
@@ -73,6 +76,13 @@ def storable(value: object, limit: int = MESSAGE_LIMIT) -> str:
     except BaseException:  # noqa: BLE001 - whatever it is, it must not keep the job from settling
         text = f"(a {class_name(value)} that could not be turned into text)"[:limit]
     return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+    """Return `storable` text without control characters, which would break a line of a log or a terminal."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
+    return storable(text, limit).translate(_CONTROL)
 
 
 def class_name(value: object) -> str:

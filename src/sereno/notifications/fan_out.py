@@ -13,12 +13,12 @@ from sereno.channels.contract import IN_APP, Channel, EscalationStep
 from sereno.channels.outcome import Receipt
 from sereno.database.database import Database
 from sereno.database.statement import Operation
+from sereno.error_text import one_line
 from sereno.jobs import transitions
 from sereno.jobs.job import NewJob
 from sereno.notifications import events
 from sereno.notifications.deliveries import receipts
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.deliveries.outcomes import OutcomeRecorder
 from sereno.notifications.deliveries.receipts import ReceiptQuestion, ReceiptResult
 from sereno.notifications.deliveries.send_jobs import SendJobs
@@ -166,7 +166,7 @@ class FanOut:
     async def _pause_if_down(self, channel: str, account: str, said: Sequence[Receipt]) -> None:
         down = next((receipt for receipt in said if receipt.outcome == "down"), None)
         if down is not None:
-            await self._recorder.pause(channel, account, kept(down.code), kept(down.message))
+            await self._recorder.pause(channel, account, one_line(down.code), one_line(down.message))
 
     def _apply(
         self,

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 
 from sereno.database.database import Database
+from sereno.error_text import one_line
 from sereno.errors import InvalidArguments
 from sereno.notifications import event_types
-from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.event import EventDefinition
 from sereno.telemetry.log_events import emit
 
@@ -23,7 +23,7 @@ async def can_be_told(database: Database, definitions: Mapping[str, EventDefinit
     try:
         definition.decode(found[1])
     except InvalidArguments as error:
-        await database.arun(event_types.refuse(event, kept(f"payload of the wrong shape: {error}")))
+        await database.arun(event_types.refuse(event, one_line(f"payload of the wrong shape: {error}")))
         # The payload is never logged, and the error may quote it.
         emit(
             logging.WARNING,

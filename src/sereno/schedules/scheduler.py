@@ -119,6 +119,7 @@ class Scheduler(Service):
         await self._second_line.close()
 
     async def run_once(self) -> float:
+        """Renew the lease, count ended runs, fire what is due, and return the seconds to wait."""
         self.figures.leads = self.leads
         if self._fence is None:
             return await self._follow()
@@ -130,33 +131,37 @@ class Scheduler(Service):
         seen = await self._look(self._fence, rest, floor, ended, everything=everything)
         self._last = leader_lease.LastTick()
         if everything:
-            now = monotonic()
-            self._look_back.done(now, now - began, ORDINARY_LOOK)
-            self._reach.done(self._floor)
-            self._awaits = seen.awaits
+            self._end_full_scan(began, seen)
         if not seen.leads:
             emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
             self._fence = None
             return 0.0
-        freed = seen.free
-        if seen.ends:
-            try:
-                freed = await self._end_runs(ended) or freed
-            except psycopg.Error as error:
-                # Whatever is wrong with them, what is due is fired.
-                emit(
-                    logging.ERROR, "scheduler.uncounted", f"runs that ended could not be counted: {error}", error=error
-                )
+        freed = await self._count_ended(seen, ended)
         if freed or (seen.next_due is not None and seen.next_due <= 0):
-            # Nothing taken although something is due: somebody is changing those rows right now.
+            # Nothing was taken although something is due: another transaction is changing those rows.
             rest = 0.0 if await self._ticks(floor, look_at_held=freed) else LOCKED_REST
         elif not everything:
-            # Below the floor may be what a slow transaction brought, or what was locked.
+            # Below the floor may be rows that a slow transaction committed late, or that were locked.
             rest = min(rest, self._look_back.due_in(monotonic()))
-        # What may wait comes after what is due, a page at a time.
-        if await self._maintain():
-            return 0.0
-        return await self._rest_until(rest, seen)
+        # Maintenance comes after what is due, one page at a time.
+        return 0.0 if await self._maintain() else await self._rest_until(rest, seen)
+
+    def _end_full_scan(self, began: float, seen: leader_lease.DueSchedules) -> None:
+        now = monotonic()
+        self._look_back.done(now, now - began, ORDINARY_LOOK)
+        self._reach.done(self._floor)
+        self._awaits = seen.awaits
+
+    async def _count_ended(self, seen: leader_lease.DueSchedules, ended: int) -> bool:
+        """Count the runs that ended; return whether a held schedule may fire now."""
+        if not seen.ends:
+            return seen.free
+        try:
+            return await self._end_runs(ended) or seen.free
+        except psycopg.Error as error:
+            # Whatever is wrong with these rows, what is due is still fired.
+            emit(logging.ERROR, "scheduler.uncounted", f"runs that ended could not be counted: {error}", error=error)
+            return seen.free
 
     async def _look(
         self, fence: int, rest: float, floor: int, ended: int, *, everything: bool

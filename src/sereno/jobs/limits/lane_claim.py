@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -278,61 +279,93 @@ def _note(
             answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
 
-def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int) -> Statement:
-    inside: dict[int, list[Party]] = {}
-    spent: dict[int, float] = {}
-    clocks: dict[tuple[str, str], float] = {}
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """What the served jobs use up: slots and tokens by limiter, and the clock of each fair share."""
+
+    inside: dict[int, list[Party]]
+    spent: dict[int, float]
+    clocks: dict[tuple[str, str], float]
+
+
+def _usage(decision: Decision, served: Mapping[int, list[ClaimedJob]]) -> _Usage:
+    use = _Usage({}, {}, {})
     for lane in decision.lanes:
         jobs = served.get(id(lane), ())
         for limiter, units in zip(lane.limiters, lane.units, strict=True):
             if jobs:
-                inside.setdefault(limiter, []).append((lane.at_once, [job.id for job in jobs]))
-            spent[limiter] = spent.get(limiter, 0.0) + units * len(jobs)
+                use.inside.setdefault(limiter, []).append((lane.at_once, [job.id for job in jobs]))
+            use.spent[limiter] = use.spent.get(limiter, 0.0) + units * len(jobs)
         if lane.fair is not None and jobs:
             key = (lane.queue, lane.fair)
-            before = clocks.get(key, max(lane.clock or 0.0, lane.turn))
-            # The last one, of a lane that has no more, was charged when the lane was opened.
-            clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
+            before = use.clocks.get(key, max(lane.clock or 0.0, lane.turn))
+            # The last job of a lane that has no more was charged when the lane was opened.
+            use.clocks[key] = before + (len(jobs) - (len(jobs) < lane.count)) / (lane.weight or 1.0)
+    return use
+
+
+def _write(decision: Decision, served: Mapping[int, list[ClaimedJob]], moment: str, now: int) -> Statement:
+    """Return the statement that stores what a claim changed in lanes, limiters and fair shares."""
+    use = _usage(decision, served)
     lanes = [lane for lane in decision.lanes if lane.id is not None]
     changed = [lane for lane in lanes if _is_changed(lane, served.get(id(lane), ()))]
-    # Of those that are written, it is asked then whether they have more.
+    # The statement that writes the changed lanes also finds out whether they have more jobs.
     written = {lane.id for lane in changed}
-    giving = [lane for lane in lanes if lane.count and lane.id not in written]
-    moves = [_moved(lane, served.get(id(lane), ()), clocks, now + n) for n, lane in enumerate(changed)]
-    waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
-    queues = sorted({lane.queue for lane in giving})
-    limiters = decision.limiters
-    looks = [limiter.look_in(_slots(inside.get(limiter.id, ())), spent.get(limiter.id, 0.0)) for limiter in limiters]
+    unchanged = [lane for lane in lanes if lane.count and lane.id not in written]
+    moves = [_moved(lane, served.get(id(lane), ()), use.clocks, now + n) for n, lane in enumerate(changed)]
     return Statement(
         _sql["write"],
         {
             "moment": moment,
-            "served": array([lane.id for lane in giving]),
-            "served_priorities": array([_floor(lane, served)[0] for lane in giving]),
-            "served_seqs": array([_floor(lane, served)[1] for lane in giving]),
-            "queues": queues,
-            "served_queues": array([queues.index(lane.queue) + 1 for lane in giving]),
-            "lanes": array([lane.id for lane in changed]),
-            "waits": array(waits),
-            "bands": array(bands),
-            "turns": array(turns),
-            "priorities": array(priorities),
-            "seqs": array(seqs),
-            "seen_priorities": array([lane.floor_priority for lane in changed]),
-            "seen_seqs": array([lane.floor_seq for lane in changed]),
-            "limiters": array([limiter.id for limiter in limiters]),
-            "held": nested([array(_held(limiter, inside)) for limiter in limiters]),
-            "tokens": array([_tokens(limiter, spent.get(limiter.id, 0.0)) for limiter in limiters]),
-            "looks": array(looks),
-            "is_exact": array(
-                [limiter.kind == "rate" or not look for limiter, look in zip(limiters, looks, strict=True)]
-            ),
-            "counts": array([0 if inside.get(limiter.id) else min(10, limiter.looks + 1) for limiter in limiters]),
-            "share_queues": [queue for queue, _ in clocks],
-            "share_keys": [key for _, key in clocks],
-            "clocks": array(list(clocks.values())),
+            **_served_params(unchanged, served),
+            **_changed_params(changed, moves),
+            **_limiter_params(decision.limiters, use),
+            "share_queues": [queue for queue, _ in use.clocks],
+            "share_keys": [key for _, key in use.clocks],
+            "clocks": array(list(use.clocks.values())),
         },
     )
+
+
+def _served_params(lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]]) -> dict[str, Any]:
+    """Return the parameters for lanes that were served and have more jobs of the same priority."""
+    queues = sorted({lane.queue for lane in lanes})
+    return {
+        "served": array([lane.id for lane in lanes]),
+        "served_priorities": array([_floor(lane, served)[0] for lane in lanes]),
+        "served_seqs": array([_floor(lane, served)[1] for lane in lanes]),
+        "queues": queues,
+        "served_queues": array([queues.index(lane.queue) + 1 for lane in lanes]),
+    }
+
+
+def _changed_params(lanes: Sequence[Lane], moves: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters for lanes that wait for another limiter, or whose turn or floor moved."""
+    waits, bands, turns, priorities, seqs = zip(*moves, strict=True) if moves else ((),) * 5
+    return {
+        "lanes": array([lane.id for lane in lanes]),
+        "waits": array(waits),
+        "bands": array(bands),
+        "turns": array(turns),
+        "priorities": array(priorities),
+        "seqs": array(seqs),
+        "seen_priorities": array([lane.floor_priority for lane in lanes]),
+        "seen_seqs": array([lane.floor_seq for lane in lanes]),
+    }
+
+
+def _limiter_params(limiters: Sequence[Limiter], use: _Usage) -> dict[str, Any]:
+    """Return the parameters for the slots and tokens of the limiters, and when each is due to be checked again."""
+    inside, spent = use.inside, use.spent
+    looks = [limiter.look_in(_slots(inside.get(limiter.id, ())), spent.get(limiter.id, 0.0)) for limiter in limiters]
+    return {
+        "limiters": array([limiter.id for limiter in limiters]),
+        "held": nested([array(_held(limiter, inside)) for limiter in limiters]),
+        "tokens": array([_tokens(limiter, spent.get(limiter.id, 0.0)) for limiter in limiters]),
+        "looks": array(looks),
+        "is_exact": array([limiter.kind == "rate" or not look for limiter, look in zip(limiters, looks, strict=True)]),
+        "counts": array([0 if inside.get(limiter.id) else min(10, limiter.looks + 1) for limiter in limiters]),
+    }
 
 
 def _floor(lane: Lane, served: Mapping[int, Sequence[ClaimedJob]]) -> tuple[int, int]:

@@ -8,10 +8,10 @@ from sereno.channels.discord import Discord
 from sereno.channels.outcome import Delivered, Outcome, Retryable, Sent, Unknown
 from sereno.channels.slack import Slack
 from sereno.channels.webhook import Webhook
+from sereno.error_text import one_line
 from sereno.jobs.attempt import Dead, Retry
 from sereno.monitoring.alerts.rule import AlertTarget
 from sereno.monitoring.alerts.store import SentAlert
-from sereno.notifications.deliveries.delivery import kept
 
 # Those that need no account: an address is all.
 BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}
@@ -59,7 +59,7 @@ def _settle(outcome: Outcome, channel: Channel) -> None:
     """What became of it, as a job says it."""
     if isinstance(outcome, Sent | Delivered):
         return
-    reason = f"{kept(outcome.code)}: {kept(outcome.message)}"
+    reason = f"{one_line(outcome.code)}: {one_line(outcome.message)}"
     if isinstance(outcome, Retryable):
         raise Retry(reason, after=outcome.after)
     if isinstance(outcome, Unknown) and channel.on_unknown == "retry":

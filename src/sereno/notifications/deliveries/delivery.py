@@ -48,16 +48,3 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 
 # States in which nothing is left to do by itself; back to pending only by a person.
 ENDED: frozenset[State] = frozenset({"read", "bounced", "skipped", "failed", "invalid", "expired", "dead"})
-
-
-# What would break a line of a log, or a terminal; what a database refuses is left out.
-_CONTROL = dict.fromkeys((*range(1, 32), 127), " ") | {0: None}
-# Of a text by a provider, this much is kept.
-MOST_TEXT = 500
-
-
-def kept(text: str) -> str:
-    """A provider's words as a database takes them: one strange character must not lose what became of a batch."""
-    if len(text) <= MOST_TEXT and text.isascii() and text.isprintable():
-        return text
-    return text.encode("utf-8", "replace").decode().translate(_CONTROL)[:MOST_TEXT]

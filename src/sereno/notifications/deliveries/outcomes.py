@@ -12,10 +12,10 @@ from sereno.channels.contract import IN_APP, Channel
 from sereno.channels.outcome import Down, Outcome
 from sereno.database.database import Database
 from sereno.database.statement import Operation
+from sereno.error_text import one_line
 from sereno.errors import DatabaseUnavailable
 from sereno.jobs import transitions as job_store
 from sereno.notifications.deliveries import store as deliveries
-from sereno.notifications.deliveries.delivery import kept
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.stats_writer import DeliveryStatsWriter, Kinds
 from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, RecordedOutcome
@@ -85,7 +85,7 @@ class OutcomeRecorder:
         await _Entry(self, job, channel, account, batch.batches, kinds).write(transitions)
         down = next((outcome for outcome in outcomes.values() if isinstance(outcome, Down)), None)
         if down is not None:
-            await self.pause(channel, account, kept(down.code), kept(down.message))
+            await self.pause(channel, account, one_line(down.code), one_line(down.message))
 
     async def settle_stranded(self, job: int, channel: str, account: str) -> None:
         """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""

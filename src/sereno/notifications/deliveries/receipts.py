@@ -7,7 +7,7 @@ import msgspec
 
 from sereno.channels.outcome import Receipt
 from sereno.database.statement import Operation, Statement, array, queries
-from sereno.notifications.deliveries.delivery import kept
+from sereno.error_text import one_line
 from sereno.notifications.deliveries.store import take_batches
 from sereno.telemetry.metrics import BUCKETS
 
@@ -103,11 +103,11 @@ def apply(
     said = [
         {
             "delivery_id": delivery,
-            "provider_id": kept(receipt.provider_id),
+            "provider_id": one_line(receipt.provider_id),
             "outcome": receipt.outcome,
-            "code": kept(receipt.code),
-            "message": kept(receipt.message),
-            "receipt_id": None if receipt.id is None else kept(receipt.id),
+            "code": one_line(receipt.code),
+            "message": one_line(receipt.message),
+            "receipt_id": None if receipt.id is None else one_line(receipt.id),
         }
         for receipt in receipts
         if receipt.outcome in OUTCOMES

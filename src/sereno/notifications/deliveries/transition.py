@@ -8,7 +8,8 @@ from typing import Literal, assert_never
 import msgspec
 
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
-from sereno.notifications.deliveries.delivery import State, kept
+from sereno.error_text import one_line
+from sereno.notifications.deliveries.delivery import State
 
 # Nobody waits longer because a provider says so.
 LONGEST_AFTER = 7 * 86400.0
@@ -58,7 +59,7 @@ def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance:
     transition.attempt = attempt
     for name in ("code", "message", "provider_id"):
         if (text := getattr(transition, name)) is not None:
-            setattr(transition, name, kept(str(text)))
+            setattr(transition, name, one_line(str(text)))
     return transition
 
 

@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 
 from sereno.access.identity import Principal
 from sereno.database.statement import Operation
+from sereno.error_text import storable
 from sereno.errors import InvalidArguments, SerenoError
 from sereno.jobs.filters import ScheduleFilter
 from sereno.jobs.job import JobOptions, NewJob
@@ -226,12 +227,7 @@ def _count(brought: ImportAnswer, found: Sequence[UpsertResult]) -> None:
 
 def _refuse(body: ImportBody, brought: ImportAnswer, at: int, problem: str) -> None:
     if body.strict:
-        raise InvalidArguments(_storable(f"schedules, at {at}: {problem}; nothing was imported"))
+        raise InvalidArguments(storable(f"schedules, at {at}: {problem}; nothing was imported"))
     key = body.schedules[at].get("key")
-    shown = _storable(key[:80]) if isinstance(key, str) else None
-    brought.refused.append(RefusedDefinition(at, shown, _storable(problem)))
-
-
-def _storable(text: str) -> str:
-    """Half a character is shown as a question mark."""
-    return text.encode(errors="replace").decode()
+    shown = storable(key[:80]) if isinstance(key, str) else None
+    brought.refused.append(RefusedDefinition(at, shown, storable(problem)))
