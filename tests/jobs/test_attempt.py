@@ -75,7 +75,7 @@ def test_a_permanent_error_is_dead_at_once() -> None:
 def test_dead_and_cancelled_say_why() -> None:
     assert decide(Dead("closed")) == Settlement("dead", reason="closed", failed=1)
     assert decide(Cancel("no")) == Settlement("cancelled", reason="no")
-    assert decide(Dead()).reason == decide(Cancel()).reason == "the task said so"
+    assert decide(Dead()).reason == decide(Cancel()).reason == "by the task"
 
 
 def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
@@ -184,7 +184,7 @@ def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:
     tampered[3].throttle = 7  # type: ignore[assignment]  # as a careless handler may
     for each in tampered:
         decision = decide(each)
-        assert (decision.outcome, decision.reason) == ("dead", "what to do next could not be decided")
+        assert (decision.outcome, decision.reason) == ("dead", "the retry decision failed")
         assert decision.error is not None
 
 

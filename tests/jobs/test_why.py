@@ -57,7 +57,7 @@ def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     manual.claim(1)
     carry_out(manual.app.database, jobs.cancel(JobFilter(ids=[job_id])))
-    assert "asked to stop" in _why(manual, job_id)
+    assert "A cancel was requested" in _why(manual, job_id)
 
 
 def test_delayed(manual: ManualWorker) -> None:
@@ -72,7 +72,7 @@ def test_waiting_for_a_retry_after_an_error(manual: ManualWorker) -> None:
     manual.worker(queues={"apart": 1})
     answer = _why(manual, manual.finish(Settlement("retry", delay=600.0, error=describe(OSError("no route")))))
     assert "in 10 m" in answer or "in 9 m" in answer
-    assert "Attempt 1 failed (OSError: no route), and this is its retry." in answer
+    assert "Attempt 1 failed (OSError: no route); this is its retry." in answer
 
 
 def test_snoozed(manual: ManualWorker) -> None:
@@ -95,7 +95,7 @@ def test_its_queue_task_or_tenant_is_paused_by_whom_and_why(manual: ManualWorker
     for kind, name, flag in (("queue", "default", ""), ("task", "greet", "--task "), ("tenant", "r1", "--tenant ")):
         manual.app.database.run(queues.pause(kind, name, note="broken", actor="eve@desk"))  # type: ignore[arg-type]  # the words of PauseKind
         answer = _why(manual, job_id)
-        assert f"Its {kind} {name!r} is paused: eve@desk did so at" in answer
+        assert f"Its {kind} {name!r} is paused, by eve@desk at" in answer
         assert "'broken'" in answer
         assert f"sereno queue resume {flag}{name}" in answer
         manual.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
@@ -141,9 +141,7 @@ def test_behind_others_by_priority_and_arrival(manual: ManualWorker) -> None:
 
 def test_nothing_in_the_way(manual: ManualWorker) -> None:
     manual.worker()
-    assert _why(manual, manual.enqueue()) == (
-        "It should start within moments; if it does not, look at `sereno doctor`."
-    )
+    assert _why(manual, manual.enqueue()) == ("It should start within moments; if it does not, run `sereno doctor`.")
 
 
 def test_expired_before_it_could_run(manual: ManualWorker) -> None:

@@ -343,9 +343,9 @@ def test_a_page_goes_on_where_the_last_one_ended(
     [
         ("stat:failed", 0, "did you mean state?"),
         ("state:fail", 6, "did you mean failed?"),
-        ("channel:email attempts:many", 23, "is no number from 0 on"),
+        ("channel:email attempts:many", 23, "is not a non-negative number"),
         ("id:one", 3, "is no number"),
-        ("created:sometime", 8, "is no moment"),
+        ("created:sometime", 8, "is not a time"),
         ("created:2h", 8, "2h.. for since then"),
         ("age:3", 4, "older or younger"),
         ("-created:2d..", 0, "turn the comparison around"),

@@ -76,7 +76,7 @@ def test_a_search_finds(connection: psycopg.Connection, lines: list[int], search
         ("job:one", '"one" is no number'),
         ("session:" + "9" * 19, "is no number"),
         ("level:loud", "level is never loud"),
-        ("at:soon", "is no moment"),
+        ("at:soon", "is not a time"),
         ("-at:1h..", "cannot be negated"),
     ],
 )

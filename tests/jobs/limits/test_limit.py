@@ -225,7 +225,7 @@ def test_units_from_an_argument_stay_in_range(pages: Any, units: int) -> None:
 
 @pytest.mark.parametrize("pages", [None, True, "many", ""])
 def test_units_that_are_no_number_are_refused(pages: Any) -> None:
-    with pytest.raises(InvalidArguments, match="is no whole number"):
+    with pytest.raises(InvalidArguments, match="is not a whole number"):
         rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})
 
 

@@ -205,7 +205,7 @@ def test_hostile_words_are_refused(limited: ManualWorker, text: Any) -> None:
 
 
 def test_a_queue_whose_name_is_no_name_for_a_limit_is_told_so(limited: ManualWorker) -> None:
-    with pytest.raises(InvalidArguments, match="is no name for a limit"):
+    with pytest.raises(InvalidArguments, match="is not a valid limit name"):
         limited.app.database.run(limits.change(queue='a "queue" of its own', slots=1))
     named = limited.app.database.run(limits.change("quoted", queue='a "queue" of its own', slots=1))
     assert named.queue == 'a "queue" of its own'
@@ -230,7 +230,7 @@ def test_close_until_and_open_again(limited: ManualWorker) -> None:
 
 def test_keys_that_are_counted_apart_are_closed_one_by_one(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    with pytest.raises(InvalidArguments, match=r"counts each \{tenant\} apart: say which key"):
+    with pytest.raises(InvalidArguments, match=r"counts each \{tenant\} separately: give the key"):
         run(limits.close("sync.concurrency", 30))
     run(limits.close("sync.concurrency", 30, key="r1"))
     run(limits.close("sync.concurrency", 30, key="r'2\""))
@@ -256,7 +256,7 @@ def test_a_limit_that_came_with_a_job_stays_while_jobs_carry_it(limited: ManualW
     job = task.using(concurrency=Limit(1, key="{tenant}", name="guest"), tenant="r1", delay="1h").enqueue()
     limited.connection.execute("insert into sereno.limits (name, kind, slots) values ('guest', 'slots', 1)")
     run(limits.set_slots("guest", 3))
-    with pytest.raises(Refused, match="jobs carry it: set other numbers"):
+    with pytest.raises(Refused, match="jobs use it: set other numbers"):
         run(limits.reset("guest"))
     limited.connection.execute("delete from sereno.jobs where id = %s", [job.id])
     assert run(limits.reset("guest")) is None

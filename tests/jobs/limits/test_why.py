@@ -22,7 +22,7 @@ from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 
 Connection = psycopg.Connection[Any]
 
-SOON = "It should start within moments; if it does not, look at `sereno doctor`."
+SOON = "It should start within moments; if it does not, run `sereno doctor`."
 
 
 def _why(app: Sereno, job_id: int) -> str:
@@ -41,7 +41,7 @@ def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Con
     advance(connection, 7200)
     answer = _why(app, third)
     assert answer.startswith(
-        "The limit sync.concurrency lets 2 at once through for the key 'r42', and 2 are running: "
+        "The limit sync.concurrency allows 2 at once for the key 'r42', and 2 are running: "
         f"jobs {first} and {second} (task work, running for 2 h, worker session {claimer.session})."
     )
     assert "ahead" not in answer
@@ -60,7 +60,7 @@ def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
     assert other.take(4) == ids[1:5]
     claimer.take()
     answer = _why(app, ids[5])
-    assert "The limit l lets 5 at once through, and 5 are running: " in answer
+    assert "The limit l allows 5 at once, and 5 are running: " in answer
     assert f"job {ids[0]} (task work, running for" in answer
     assert f"worker session {other.session}) and 2 more." in answer
 
@@ -69,7 +69,7 @@ def test_a_limit_of_nothing(app: Sereno, connection: Connection, claimer: Claime
     set_limit(connection, "l", Limit(0))
     (job,) = put(connection, keys(("l", "k")))
     assert claimer.take() == []
-    assert "The limit l for the key 'k' lets nobody through: it is 0." in _why(app, job)
+    assert "The limit l for the key 'k' admits no jobs: it is 0." in _why(app, job)
 
 
 def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -79,9 +79,7 @@ def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connec
     (job,) = claimer.claim().jobs
     claimer.finish([job])
     answer = _why(app, second)
-    assert (
-        "lets 1 at once through for the key 'k', and 0 are running: a worker gives away what came free within" in answer
-    )
+    assert "allows 1 at once for the key 'k', and 0 are running: a worker will assign the free slots within" in answer
 
 
 def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -92,7 +90,7 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     # Half an hour less than a day: the words stay the same for so long.
     advance(connection, 23.5 * 3600)
     answer = _why(app, ids[3])
-    assert "The limit ifood lets 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
+    assert "The limit ifood allows 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
     assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in answer
     advance(connection, 25 * 3600)
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
@@ -102,7 +100,7 @@ def test_what_a_job_takes_of_a_rate(app: Sereno, connection: Connection, claimer
     set_limit(connection, "pages", Rate(10, per="1h", burst=5))
     first, second = put(connection, keys(("pages", "k", 5)), 2)
     assert claimer.take() == [first]
-    assert "lets 10 start in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
+    assert "allows 10 starts in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
 
 
 def test_a_closed_limit_says_until_when_and_how_to_open_it(
@@ -122,7 +120,7 @@ def test_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claim
     (job,) = put(connection, keys(("lost", "k")))
     assert claimer.take() == []
     answer = _why(app, job)
-    assert answer.startswith("Nobody has declared the limit lost that it carries")
+    assert answer.startswith("The limit lost that it uses is not declared")
     assert "sereno limit set lost" in answer
 
 
@@ -138,9 +136,7 @@ def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
     set_limit(connection, "queue.default.concurrency", Limit(1), queue="default")
     first, second, third = put(connection, None, 3)
     assert claimer.take() == [first]
-    words = (
-        "The limit queue.default.concurrency lets 1 at once through for its whole queue 'default', and 1 is running: "
-    )
+    words = "The limit queue.default.concurrency allows 1 at once for its whole queue 'default', and 1 is running: "
     assert words + f"job {first} (task work" in _why(app, second)
     assert "1 job is ahead of it in its queue" in _why(app, third)
     (keyed,) = put(connection, keys(fair="t1"))
@@ -152,7 +148,7 @@ def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
 def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second, third = put(connection, keys(order="acct"), 3)
     assert _why(app, head) == SOON
-    assert f"job {head} (task work), is ready. To ask why it does not run: sereno why {head}" in _why(app, second)
+    assert f"job {head} (task work), is ready. To see why it does not run: sereno why {head}" in _why(app, second)
     claimer.wake()
     (job,) = claimer.claim().jobs
     advance(connection, 7200)
@@ -163,7 +159,7 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
     assert "2 jobs with its order key wait until it has ended ('acct')." in _why(app, head)
     claimer.finish([job], Settlement("retry", delay=600.0, error=describe(OSError("no route"))))
     assert "is scheduled for 20" in _why(app, second)
-    assert f"To ask why: sereno why {head}" in _why(app, second)
+    assert f"To see why: sereno why {head}" in _why(app, second)
     answer = _why(app, head)
     assert "OSError: no route" in answer
     assert "2 jobs with its order key wait until it has ended ('acct')." in answer
@@ -214,7 +210,7 @@ def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection,
     set_limit(connection, "own9", Limit(1))
     claimer.take()
     answer = _why(app, last)
-    assert "The limit shared lets 1 at once through, and 1 is running" in answer
+    assert "The limit shared allows 1 at once, and 1 is running" in answer
     assert "2 other keys wait for the same limit in front of it." in answer
     assert "own9" not in answer
 
