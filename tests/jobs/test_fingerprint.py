@@ -71,7 +71,7 @@ def test_whatever_is_said_has_one(message: str, task: str) -> None:
 
 
 def test_an_error_without_words_has_one() -> None:
-    assert of(SilentError()).message == "(a SilentError that could not be turned into text)"
+    assert of(SilentError()).message == "(a SilentError that cannot be converted to text)"
 
 
 IDS = (

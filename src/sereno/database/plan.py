@@ -1,6 +1,6 @@
-"""Work that is too long for one transaction: a plan yields operations, and each of them is a transaction of its own.
+"""Plans: work that is too long for one transaction. A plan yields operations, each run in its own transaction.
 
-The same idea as in the store, one floor up: a plan runs on sync or async connections and is written once.
+Like an operation, a plan is written once and runs on sync or async connections.
 """
 
 from collections.abc import Generator
@@ -14,7 +14,7 @@ Plan: TypeAlias = Generator[Operation[Any], Any, T]
 
 
 class Runner(Protocol):
-    """Whatever runs an operation in a transaction: `Database`, or the command line's one connection."""
+    """Runs an operation in a transaction: `Database`, or the connection of the command line."""
 
     def run(self, operation: Operation[T]) -> T: ...
 
@@ -26,7 +26,7 @@ class AsyncRunner(Protocol):
 
 
 def carry_out(runner: Runner, plan: Plan[T]) -> T:
-    """Drive a plan to its end. Wherever that is, the plan is closed: it may hold files."""
+    """Run a plan to its end. The plan is always closed, because it may hold open files."""
     try:
         operation = next(plan)
         while True:
