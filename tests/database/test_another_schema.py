@@ -38,7 +38,9 @@ def elsewhere(database_url: str) -> Iterator[Sereno]:
     app.close()
 
 
-def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psycopg.Connection) -> None:
+def test_operations_in_another_schema_do_not_touch_the_default_one(
+    elsewhere: Sereno, connection: psycopg.Connection
+) -> None:
     run = elsewhere.database.run
     manual = ManualWorker(elsewhere, connection)
     job_id = manual.enqueue(delay="1h")
@@ -61,7 +63,7 @@ def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psyco
     assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
 
 
-async def test_the_longest_name_of_a_schema_serves_for_everything(
+async def test_the_longest_schema_name_works_for_every_operation(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     """Made, told, worked in, scheduled, cancelled, archived: every name that is made of it fits."""

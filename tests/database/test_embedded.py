@@ -185,7 +185,7 @@ def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mode, path.stat().st_uid) for path in paths}
 
 
-def test_starts_answers_and_is_gone_after_stop(place: Path) -> None:
+def test_starts_serves_and_is_gone_after_stop(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
     try:
@@ -212,7 +212,7 @@ def test_is_durable_and_keeps_to_utc(running: EmbeddedPostgres) -> None:
     assert [query(running.url, f"show {name}") for name in names] == ["on", "on", "on", "UTC", "UTF8"]
 
 
-def test_letters_beyond_ascii_have_a_case(running: EmbeddedPostgres) -> None:
+def test_non_ascii_letters_have_a_case(running: EmbeddedPostgres) -> None:
     assert query(running.url, "select lower('É')") == "é"
 
 
@@ -222,7 +222,7 @@ def test_is_reached_only_through_a_private_socket(running: EmbeddedPostgres) -> 
     assert stat.S_IMODE(socket_directory.stat().st_mode) == 0o700
 
 
-def test_takes_the_callers_parameters_but_not_those_that_would_open_it(running: EmbeddedPostgres) -> None:
+def test_accepts_the_callers_parameters_but_not_those_that_would_expose_it(running: EmbeddedPostgres) -> None:
     assert query(running.url, "show work_mem") == "7MB"
     with pytest.raises(EmbeddedPostgresError, match="listen_addresses"):
         EmbeddedPostgres(parameters={"listen_addresses": "*"})
@@ -285,7 +285,7 @@ def test_an_orphaned_server_is_found_again(place: Path) -> None:
     wait_until(lambda: is_gone(process))
 
 
-def test_who_leaves_first_does_not_take_the_server_away(place: Path) -> None:
+def test_the_first_process_to_stop_does_not_stop_the_server(place: Path) -> None:
     directory = place / ".sereno"
     with another_user(directory) as (starter, url):
         process = server_process(url)
@@ -295,7 +295,7 @@ def test_who_leaves_first_does_not_take_the_server_away(place: Path) -> None:
     wait_until(lambda: is_gone(process))
 
 
-def test_comers_and_goers_never_lose_the_server(place: Path) -> None:
+def test_processes_that_start_and_stop_never_lose_the_server(place: Path) -> None:
     program = """
 import sys, psycopg
 from pathlib import Path
@@ -318,7 +318,7 @@ for _ in range(8):
     assert not list(place.rglob("postmaster.pid"))
 
 
-def test_who_comes_while_the_last_user_leaves_gets_a_server_that_stays(place: Path) -> None:
+def test_a_process_that_joins_during_the_last_stop_gets_a_running_server(place: Path) -> None:
     directory = place / ".sereno"
     limiter = place / "limiter"
     limiter.mkdir()
@@ -359,7 +359,7 @@ def test_starts_again_after_the_server_was_killed(place: Path) -> None:
         assert query(server.url, "select answer from kept") == "42"
 
 
-def test_a_recycled_process_id_does_not_stand_in_its_way(place: Path) -> None:
+def test_a_reused_process_id_does_not_prevent_a_start(place: Path) -> None:
     directory = place / ".sereno"
     with EmbeddedPostgres(directory) as server:
         postmaster_file = Path(query(server.url, "show data_directory")) / "postmaster.pid"
@@ -380,7 +380,7 @@ def test_a_recycled_process_id_does_not_stand_in_its_way(place: Path) -> None:
             stranger.kill()
 
 
-def test_a_server_launched_by_hand_is_used_and_left_running(place: Path) -> None:
+def test_a_manually_launched_server_is_used_and_left_running(place: Path) -> None:
     directory = place / ".sereno"
     with EmbeddedPostgres(directory) as server:
         cluster = Path(query(server.url, "show data_directory")).parent
@@ -406,7 +406,7 @@ def test_ctrl_c_does_not_reach_the_server(place: Path) -> None:
         assert server_process(server.url) == process
 
 
-def test_prints_nothing_and_stops_when_forgotten(place: Path) -> None:
+def test_prints_nothing_and_stops_at_exit(place: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -437,7 +437,7 @@ with psycopg.connect(server.url) as connection:
     assert not list(place.rglob("postmaster.pid"))
 
 
-def test_half_made_data_is_made_anew(place: Path) -> None:
+def test_incomplete_data_is_created_again(place: Path) -> None:
     half = place / ".sereno" / "postgres.unfinished" / "data"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
@@ -445,7 +445,7 @@ def test_half_made_data_is_made_anew(place: Path) -> None:
         assert query(server.url, "select 1") == "1"
 
 
-def test_stops_without_complaint_when_its_directory_was_deleted(place: Path) -> None:
+def test_stops_without_error_when_its_directory_was_deleted(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     process = server_process(server.start())
     shutil.rmtree(place / ".sereno")
@@ -453,7 +453,7 @@ def test_stops_without_complaint_when_its_directory_was_deleted(place: Path) -> 
     end_server(process)
 
 
-def test_one_who_used_a_deleted_server_leaves_the_new_one_alone(place: Path) -> None:
+def test_a_user_of_a_deleted_server_does_not_stop_the_new_one(place: Path) -> None:
     directory = place / ".sereno"
     old = EmbeddedPostgres(directory)
     process = server_process(old.start())
@@ -474,7 +474,7 @@ def test_hides_its_own_directory_from_git_and_no_other(place: Path) -> None:
         assert (repository / ".sereno" / ".gitignore").read_text() == "*\n"
 
 
-def test_works_under_a_name_that_shells_and_lists_would_misread(place: Path) -> None:
+def test_works_in_a_directory_with_special_characters(place: Path) -> None:
     with EmbeddedPostgres(place / """it's a "quoted", $HOME & 100% ü""") as server:
         assert query(server.url, "select 1") == "1"
 
@@ -504,7 +504,7 @@ def test_a_missing_wheel_is_explained(place: Path, monkeypatch: pytest.MonkeyPat
     assert "SERENO_DATABASE_URL" in str(raised.value)
 
 
-def test_a_failure_shows_what_postgres_said(place: Path) -> None:
+def test_a_failure_shows_the_output_of_postgres(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno", parameters={"shared_buffers": "plenty"})
     with pytest.raises(EmbeddedPostgresError) as raised:
         server.start()
@@ -533,14 +533,14 @@ def test_data_of_an_older_version_is_opened_by_that_version(place: Path) -> None
 
 
 @pytest.mark.parametrize("bin_dir", DEBIAN_BIN_DIRS, ids=str)
-def test_any_other_postgres_will_do(place: Path, bin_dir: Path) -> None:
+def test_any_other_postgres_can_be_used(place: Path, bin_dir: Path) -> None:
     with EmbeddedPostgres(place / ".sereno", bin_dir=bin_dir) as server:
         assert server.bin_dir == bin_dir
         assert query(server.url, "show server_version_num").startswith(bin_dir.parent.name)
 
 
 @only_root
-def test_roots_server_runs_as_another_user_who_keeps_it(place: Path) -> None:
+def test_roots_server_runs_as_the_owner_of_its_data(place: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     with EmbeddedPostgres(place / ".sereno") as server:
         data = Path(query(server.url, "show data_directory"))
@@ -553,7 +553,7 @@ def test_roots_server_runs_as_another_user_who_keeps_it(place: Path) -> None:
 
 
 @only_root
-def test_a_closed_home_stays_closed(closed_home: Path, system_directory: Path) -> None:
+def test_a_private_home_stays_private(closed_home: Path, system_directory: Path) -> None:
     project = closed_home / "project"
     project.mkdir()
     installed = wheel_bin_dir().parents[1]
@@ -570,7 +570,7 @@ def test_a_closed_home_stays_closed(closed_home: Path, system_directory: Path) -
 
 
 @only_root
-def test_programs_inside_a_closed_home_are_copied_out(closed_home: Path, system_directory: Path) -> None:
+def test_programs_inside_a_private_home_are_copied(closed_home: Path, system_directory: Path) -> None:
     installed = wheel_bin_dir().parent
     copied = closed_home / "site-packages" / installed.parent.name / installed.name
     shutil.copytree(installed, copied, symlinks=True)
@@ -593,9 +593,7 @@ def test_programs_inside_a_closed_home_are_copied_out(closed_home: Path, system_
 
 
 @only_root
-def test_a_closed_installation_that_is_not_the_wheels_is_not_laid_open(
-    closed_home: Path, system_directory: Path
-) -> None:
+def test_a_private_installation_other_than_the_wheel_is_not_copied(closed_home: Path, system_directory: Path) -> None:
     shutil.copytree(wheel_bin_dir(), closed_home / "bin", symlinks=True)
     with pytest.raises(EmbeddedPostgresError, match="every user can enter"):
         EmbeddedPostgres(closed_home / ".sereno", bin_dir=closed_home / "bin").start()

@@ -99,7 +99,7 @@ def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
             act(connection)
 
 
-def test_a_missing_and_an_older_schema_are_told_apart(
+def test_a_missing_and_an_older_schema_have_different_errors(
     connection: psycopg.Connection, empty: psycopg.Connection
 ) -> None:
     with pytest.raises(SchemaError, match=r"has no schema 'sereno'.*sereno migrate"):
@@ -109,7 +109,7 @@ def test_a_missing_and_an_older_schema_are_told_apart(
         check(connection)
 
 
-def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
+def test_a_newer_schema_is_accepted(connection: psycopg.Connection) -> None:
     connection.execute("insert into sereno.migrations (number, name, checksum) values (9999, 'from_tomorrow', 'x')")
     check(connection)
 
@@ -117,7 +117,7 @@ def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
 MORE = Migration(9998, "more", "alter table sereno.jobs add column extra integer;\n")
 
 
-def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
+def test_a_held_lock_is_retried_without_blocking_others(
     connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = migrations()
@@ -139,7 +139,7 @@ def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
     assert one(connection, "select count(extra) from sereno.jobs") == 0
 
 
-def test_a_lock_that_is_never_given_up_ends_in_a_sentence(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released_ends_in_an_error(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: [*known, MORE])
     monkeypatch.setattr(migrating, "LOCK_TIMEOUT", "10ms")

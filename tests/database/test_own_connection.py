@@ -120,13 +120,13 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
     until(few_are_open)
 
 
-def test_connections_say_who_they_are(app: Sereno, connection: psycopg.Connection) -> None:
+def test_connections_set_their_application_name(app: Sereno, connection: psycopg.Connection) -> None:
     with connect(app.database.url, app.settings, "test"):
         ours = "select count(*) from pg_stat_activity where datname = current_database()"
         assert one(connection, f"{ours} and application_name = 'sereno test'") == 1
 
 
-def test_a_task_is_still_a_function_unless_it_wants_what_only_a_worker_has(app: Sereno) -> None:
+def test_a_task_can_be_called_unless_it_needs_a_context(app: Sereno) -> None:
     @app.task
     def plain(number: int) -> int:
         return number + 1

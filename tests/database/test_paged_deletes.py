@@ -45,7 +45,7 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
 
 @pytest.mark.parametrize("table", OLD)
-def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, table: str) -> None:
+def test_a_page_is_bounded_and_the_next_one_continues(connection: Connection, table: str) -> None:
     columns, forget = OLD[table]
     connection.execute(f"insert into sereno.{table} {columns} {ROWS}".encode())
     left = f"select count(*) from sereno.{table}"
@@ -53,7 +53,7 @@ def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, tabl
     assert found == [(True, 15), (True, 5), (False, 0)]
 
 
-def test_the_hours_of_a_kind_that_ends_go_by_pages_and_the_kind_with_the_last_of_them(connection: Connection) -> None:
+def test_the_hours_of_an_error_group_are_deleted_by_pages_before_the_group(connection: Connection) -> None:
     connection.execute(
         b"insert into sereno.error_groups (fingerprint, task, error_type, message, frame, first_at, last_at, count, "
         b"last_job_id) select kind, 't', 'e', 'm', 'f', sereno.now(), sereno.now() - interval '200 days', 1, 1 "

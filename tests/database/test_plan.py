@@ -46,7 +46,7 @@ def _holding(held: list[str]) -> Plan[int]:
     return 1
 
 
-def test_a_plan_that_is_broken_off_lets_go() -> None:
+def test_an_interrupted_plan_is_closed() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
@@ -54,7 +54,7 @@ def test_a_plan_that_is_broken_off_lets_go() -> None:
     assert held == []
 
 
-async def test_the_same_for_async_code() -> None:
+async def test_an_interrupted_plan_is_closed_in_async_code() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):

@@ -42,7 +42,9 @@ def _everything(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(EVERYTHING.encode()).fetchall()
 
 
-def test_again_is_the_same_and_takes_away_what_is_too_much(connection: psycopg.Connection, made_roles: Roles) -> None:
+def test_a_second_run_changes_nothing_but_revokes_extra_privileges(
+    connection: psycopg.Connection, made_roles: Roles
+) -> None:
     before = _everything(connection)
     worker, reader = made_roles.name("worker"), made_roles.name("reader")
     connection.execute(f"grant truncate on sereno.audit to {worker}".encode())
@@ -58,7 +60,7 @@ def test_again_is_the_same_and_takes_away_what_is_too_much(connection: psycopg.C
     assert _everything(connection) == before
 
 
-def test_what_comes_with_an_upgrade_is_the_owners_and_closed_until_it_is_said(
+def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     connection: psycopg.Connection, made_roles: Roles
 ) -> None:
     connection.execute("create table sereno.new_things (id bigint)")
@@ -92,9 +94,7 @@ def test_another_schema_and_other_names(connection: psycopg.Connection, database
                 worker.execute("select sereno.now()")
 
 
-def test_whoever_owns_the_schema_and_may_create_roles_needs_no_superuser(
-    connection: psycopg.Connection, empty_database_url: str
-) -> None:
+def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connection, empty_database_url: str) -> None:
     """As where somebody else runs the server; and the next upgrade needs no right but to become the owner."""
     with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as there:
         dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
@@ -119,7 +119,7 @@ def test_whoever_owns_the_schema_and_may_create_roles_needs_no_superuser(
         there.execute(f"drop role {deployer}; drop role {dba}".encode())
 
 
-def test_the_text_is_all_of_it(connection: psycopg.Connection, database_url: str) -> None:
+def test_the_printed_script_is_complete(connection: psycopg.Connection, database_url: str) -> None:
     """Whoever runs what is printed gets what `create` makes."""
     with own_prefix(connection) as prefix:
         connection.execute(roles.script("sereno", prefix).encode())

@@ -93,12 +93,14 @@ def _in_order(connection: psycopg.Connection, table: str, word: str) -> str:
     return f"{privilege} ({','.join(sorted(names, key=known.index))})"
 
 
-def test_nobody_changes_what_was_written_down(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_no_role_can_change_the_audit_log(made_roles: Roles, connection: psycopg.Connection) -> None:
     audit = _rights(connection, made_roles.prefix)["audit"]
     assert all(not rights & {"update", "delete", "truncate"} for rights in audit.values())
 
 
-def test_a_procedure_finds_no_door_and_a_producer_one(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_a_procedure_role_cannot_use_the_schema_and_a_producer_can(
+    made_roles: Roles, connection: psycopg.Connection
+) -> None:
     asked = "select has_schema_privilege(%s, 'sereno', 'usage'), has_schema_privilege(%s, 'sereno', 'create')"
 
     def may(login: str) -> Any:
@@ -110,7 +112,9 @@ def test_a_procedure_finds_no_door_and_a_producer_one(made_roles: Roles, connect
     }
 
 
-def test_functions_that_run_as_the_owner_are_few_and_closed(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_functions_that_run_as_the_owner_are_listed_and_restricted(
+    made_roles: Roles, connection: psycopg.Connection
+) -> None:
     rows = connection.execute(
         "select proname, prosecdef, pg_get_userbyid(proowner), proconfig @> array['search_path=pg_catalog, pg_temp'], "
         "array(select grantee::regrole::text from aclexplode(proacl) where grantee <> proowner order by 1) "
@@ -123,7 +127,7 @@ def test_functions_that_run_as_the_owner_are_few_and_closed(made_roles: Roles, c
         assert callers == sorted(made_roles.name(login) for login in AS_OWNER.get(name, REACHES)), name
 
 
-def test_numbers_are_drawn_by_those_who_need_them(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_sequences_are_usable_only_by_roles_that_need_them(made_roles: Roles, connection: psycopg.Connection) -> None:
     rows = connection.execute(
         "select relname, array(select login from unnest(%s::text[]) as login "
         "where has_sequence_privilege(%s || '_' || login, c.oid, 'usage, select, update')) "
@@ -159,7 +163,9 @@ def _refused(connection: psycopg.Connection, role: str, sql: str) -> str | None:
     return None
 
 
-def test_a_day_is_as_open_as_its_parent(connection: psycopg.Connection, made_roles: Roles) -> None:
+def test_a_daily_partition_has_the_read_privileges_of_its_parent(
+    connection: psycopg.Connection, made_roles: Roles
+) -> None:
     with made_roles.connect("worker") as worker:
         assert one(worker, "select sereno.make_history_partition('2101-01-01')")
         assert one(worker, "select sereno.make_day_partition('fires', 'planned_at', '2101-01-01')")

@@ -141,6 +141,6 @@ def test_a_value_of_another_type_is_refused(kind: Any, wrong: Any) -> None:
         door(kind).encode((wrong,), {}, 10_000)
 
 
-def test_a_model_in_an_untyped_place_travels_as_its_json() -> None:
+def test_a_model_in_an_untyped_argument_is_stored_as_its_json() -> None:
     arguments = door(Any)
     assert arguments.decode(arguments.encode(([AsModel("a")],), {}, 10_000)) == ([{"name": "a"}],)

@@ -36,7 +36,7 @@ def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> N
     assert by_tenant == [("u", 1, 0), ("t", 2, 1)]
 
 
-def test_minutes_are_read_in_steps_and_forgotten(connection: psycopg.Connection) -> None:
+def test_minutes_are_read_in_steps_and_deleted_after_retention(connection: psycopg.Connection) -> None:
     for _ in range(3):
         run(connection, minute_stats.add(tally(("a", "succeeded", 0.2, "t"))))
         advance(connection, 600)
@@ -57,7 +57,7 @@ def test_a_quantile_lies_in_its_bucket(share: float, low: float, high: float) ->
     assert quantile([0] * len(counts), share) is None
 
 
-async def test_a_worker_writes_what_it_has_seen_end(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worker_writes_the_figures_of_its_attempts(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(number: int) -> None:
         if number == 3:

@@ -102,7 +102,7 @@ FOUND = (
 )
 
 
-def test_a_search_finds_what_it_says(manual: ManualWorker) -> None:
+def test_a_search_finds_the_matching_jobs(manual: ManualWorker) -> None:
     @manual.app.task(name="takes")
     def takes(order: dict[str, Any]) -> None:
         """Nobody runs it here."""
@@ -177,7 +177,7 @@ def test_moments(text: str, wanted: JobFilter) -> None:
         ("by:schedule:", "schedule:KEY"),
     ],
 )
-def test_a_value_that_is_none_is_refused_in_words(text: str, words: str) -> None:
+def test_an_invalid_value_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(InvalidSearch, match=r"at character \d+") as caught:
         jobs_wanted(text, NOON)
     assert words in str(caught.value)
@@ -218,7 +218,7 @@ def test_two_filters_that_contradict_each_other_are_refused() -> None:
         JobFilter(tenant="a").both(JobFilter(tenant="b"))
 
 
-def test_what_no_index_finds_is_looked_for_among_the_newest(manual: ManualWorker) -> None:
+def test_conditions_without_an_index_are_tested_on_the_newest_jobs(manual: ManualWorker) -> None:
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)
            select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 20)"""
@@ -246,7 +246,7 @@ def test_what_no_index_finds_is_looked_for_among_the_newest(manual: ManualWorker
     assert jobs_wanted("tenant:r1", NOON).window == WINDOW
 
 
-def test_a_search_reads_each_side_along_its_index(manual: ManualWorker) -> None:
+def test_a_search_reads_each_table_along_its_index(manual: ManualWorker) -> None:
     """The plan, not the clock: also of a search, no page reads a whole table."""
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)

@@ -24,7 +24,7 @@ def test_succeeded(manual: ManualWorker) -> None:
     assert "after 1 attempt." in answer
 
 
-def test_dead_with_its_reason_and_the_way_back(manual: ManualWorker) -> None:
+def test_dead_with_its_reason_and_how_to_retry(manual: ManualWorker) -> None:
     job_id = manual.dead("connection reset")
     answer = _why(manual, job_id)
     assert "dead letter" in answer
@@ -41,7 +41,7 @@ def test_cancelled(manual: ManualWorker) -> None:
     assert "not wanted" in answer
 
 
-def test_running_by_whom_since_when_and_how_far(manual: ManualWorker) -> None:
+def test_running_with_its_worker_duration_and_progress(manual: ManualWorker) -> None:
     session = manual.worker()
     job_id = manual.enqueue()
     manual.claim(session)
@@ -49,7 +49,7 @@ def test_running_by_whom_since_when_and_how_far(manual: ManualWorker) -> None:
     answer = _why(manual, job_id)
     assert f"attempt 1, by worker session {session} (somewhere, pid 4242)" in answer
     assert "It is running for" in answer
-    assert "25% done, page 3" in answer
+    assert "25% is done, page 3" in answer
 
 
 def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
@@ -89,7 +89,7 @@ def test_due_but_not_promoted_without_a_worker(manual: ManualWorker) -> None:
     assert "No worker is alive" in answer
 
 
-def test_its_queue_task_or_tenant_is_paused_by_whom_and_why(manual: ManualWorker) -> None:
+def test_its_queue_task_or_tenant_is_paused_with_actor_and_note(manual: ManualWorker) -> None:
     manual.worker()
     job_id = manual.enqueue(tenant="r1")
     for kind, name, flag in (("queue", "default", ""), ("task", "greet", "--task "), ("tenant", "r1", "--tenant ")):
@@ -139,7 +139,7 @@ def test_behind_others_by_priority_and_arrival(manual: ManualWorker) -> None:
     assert "ahead" not in _why(manual, urgent)
 
 
-def test_nothing_in_the_way(manual: ManualWorker) -> None:
+def test_no_reason_to_wait(manual: ManualWorker) -> None:
     manual.worker()
     assert _why(manual, manual.enqueue()) == ("It should start within moments; if it does not, run `sereno doctor`.")
 

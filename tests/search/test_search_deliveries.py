@@ -243,7 +243,7 @@ def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dic
     check(cases, made, find)
 
 
-def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+def test_a_filter_and_a_search_both_apply(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
     made, events = post_of_three["deliveries"], post_of_three["events"]
 
     def find(text: str, **named: Any) -> list[int]:
@@ -261,7 +261,7 @@ def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of
     assert find(f"{made[1]}", tenant="r2") == []
 
 
-def test_a_worker_sends_again_what_the_search_found(
+def test_a_worker_requeues_the_deliveries_of_a_search(
     connection: psycopg.Connection, post_of_three: dict[str, list[int]]
 ) -> None:
     made = post_of_three["deliveries"]
@@ -311,7 +311,7 @@ def test_recipients(connection: psycopg.Connection, post_of_three: dict[str, lis
     assert [line.key for line in run(connection, theirs)] == ["user:bob"]
 
 
-def test_a_page_goes_on_where_the_last_one_ended(
+def test_a_page_continues_where_the_last_one_ended(
     connection: psycopg.Connection, post_of_three: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no index finds is looked for among the newest; what one finds is found wherever it is."""
@@ -352,7 +352,7 @@ def test_a_page_goes_on_where_the_last_one_ended(
         ("payload.code:42", 0, "no field"),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, at: int, words: str) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
         meant(text, DELIVERY_FIELDS)
     assert caught.value.at == at

@@ -142,7 +142,7 @@ def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
     assert run(connection, list_schedules(wanted("close"), soonest=True)).items == []
 
 
-def test_a_filter_and_a_search_of_schedules_both_hold(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_filter_and_a_search_of_schedules_both_apply(connection: psycopg.Connection, three: list[int]) -> None:
     def find(text: str, **named: Any) -> list[str]:
         return [row.key for row in run(connection, list_schedules(wanted(text, **named))).items]
 
@@ -154,7 +154,7 @@ def test_a_filter_and_a_search_of_schedules_both_hold(connection: psycopg.Connec
     assert find("-tenant:r1", declared_by="shop") == ["menu:2"]
 
 
-def test_a_long_look_goes_on_where_it_ended(
+def test_a_long_scan_continues_where_it_ended(
     connection: psycopg.Connection, three: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedules_store, "WINDOW", 2)
@@ -170,7 +170,7 @@ def test_a_long_look_goes_on_where_it_ended(
     assert ([row.key for row in whole.items], whole.next) == (["menu:1"], "menu:1")
 
 
-def test_a_change_touches_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_change_affects_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
     plan = in_batches(wanted("task:menu -tenant:r1"), lambda found: schedules.pause(found, actor="test"))
     assert carry_out(app.database, plan) == 1
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules where state = 'paused'") == "menu:2"
@@ -178,7 +178,7 @@ def test_a_change_touches_what_a_search_finds(app: Sereno, connection: psycopg.C
     assert (detail["q"], detail["keys"], detail["changed"]) == ("task:menu -tenant:r1", ["menu:2"], 1)
 
 
-def test_a_change_in_the_background_touches_the_same(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_change_in_the_background_affects_the_same(connection: psycopg.Connection, three: list[int]) -> None:
     text = "failed:>2 created:..5d"
     made = run(connection, begin_schedules("schedule.disable", wanted(text), yes=True, actor="test"))
     assert made.wanted["q"] == text
@@ -195,7 +195,9 @@ def test_a_change_in_the_background_touches_the_same(connection: psycopg.Connect
     assert one(connection, "select state from sereno.schedules where key = 'menu:2'") == "enabled"
 
 
-def test_what_no_search_asks_is_not_kept_for_older_workers(connection: psycopg.Connection, three: list[int]) -> None:
+def test_unused_search_parameters_are_not_stored_for_older_workers(
+    connection: psycopg.Connection, three: list[int]
+) -> None:
     run(connection, begin_schedules("schedule.delete", ScheduleFilter(task="menu"), yes=True, actor="test"))
     assert "terms" not in one(connection, "select look from sereno.bulk_operations")
 
@@ -375,7 +377,7 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
         ("at:now", AUDIT_FIELDS, 3),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, fields: tuple[Field, ...], at: int) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, fields: tuple[Field, ...], at: int) -> None:
     with pytest.raises(InvalidSearch) as caught:
         meant(text, fields)
     assert caught.value.at == at

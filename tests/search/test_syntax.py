@@ -65,7 +65,7 @@ FIELDS = (
         ("tag:>3 tag:a..b", (Term("tag", (Word(">3"),)), Term("tag", (Word("a..b"),)))),
     ],
 )
-def test_what_is_written_is_what_is_meant(text: str, terms: tuple[Term, ...]) -> None:
+def test_a_search_is_parsed_into_terms(text: str, terms: tuple[Term, ...]) -> None:
     assert parse(text, FIELDS) == Search(terms)
 
 
@@ -110,7 +110,7 @@ def test_what_is_written_is_what_is_meant(text: str, terms: tuple[Term, ...]) ->
         ("a" * (LONGEST + 1), LONGEST, "at most"),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, at: int, words: str) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
         parse(text, FIELDS)
     assert caught.value.at == at
@@ -143,7 +143,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.text(max_size=80) | st.lists(PIECES, max_size=20).map("".join))
-def test_any_text_is_understood_or_refused_and_printing_keeps_the_meaning(text: str) -> None:
+def test_any_text_is_parsed_or_refused_and_printing_round_trips(text: str) -> None:
     try:
         found = parse(text, FIELDS)
     except InvalidArguments:
@@ -163,6 +163,6 @@ TERMS = st.builds(
 
 
 @given(st.lists(TERMS, max_size=8).map(tuple))
-def test_what_is_printed_is_read_as_the_same(terms: Any) -> None:
+def test_printed_terms_are_parsed_as_the_same(terms: Any) -> None:
     search = Search(terms)
     assert parse(str(search), FIELDS) == search

@@ -56,7 +56,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("why", ["paused tenant", "paused task", "unknown task", "pinned snapshot"])
-def test_no_claim_and_no_look_back_reads_more_than_its_ranges(
+def test_claims_and_look_backs_read_a_bounded_number_of_rows(
     connection: Connection, database_url: str, why: str
 ) -> None:
     with line(database_url) as pinning, pinning.transaction():

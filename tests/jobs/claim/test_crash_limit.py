@@ -81,9 +81,7 @@ def test_jobs_that_were_only_claimed_ahead_are_no_suspects(connection: Connectio
     )
 
 
-def test_one_whose_sessions_die_twice_before_it_is_said_to_begin_is_a_suspect(
-    connection: Connection, rescue: Rescue
-) -> None:
+def test_a_job_whose_sessions_die_twice_before_it_starts_is_a_suspect(connection: Connection, rescue: Rescue) -> None:
     """It may have begun since its session last said so. Otherwise a job that kills at once would do so for ever."""
     (id_,) = add(connection)
     for crashes in (0, 1):
@@ -94,7 +92,7 @@ def test_one_whose_sessions_die_twice_before_it_is_said_to_begin_is_a_suspect(
         assert row(connection, id_)["crashes"] == crashes
 
 
-def test_a_session_that_is_over_announces_nothing(connection: Connection) -> None:
+def test_an_ended_session_announces_nothing(connection: Connection) -> None:
     owner = session(connection)
     do(connection, sessions.finish([owner], "dead"))
     assert not do(connection, sessions.announce(owner, {1: 1}))

@@ -72,7 +72,7 @@ def changes_nothing(connection: Connection, write: Write, owner: int, job: Claim
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_whoever_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
+def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
     write = WRITES[name]
     add(connection)
     owner, stranger = session(connection), session(connection)
@@ -108,7 +108,7 @@ def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
         assert changes_nothing(connection, again, owner, job)
 
 
-def test_a_dead_session_still_settles_nothing_it_lost_and_everything_it_holds(connection: Connection) -> None:
+def test_a_dead_session_settles_only_jobs_it_still_holds(connection: Connection) -> None:
     """Until its jobs are rescued they are its own: a settlement in time is no second run."""
     add(connection, 2)
     owner = session(connection)
@@ -119,7 +119,7 @@ def test_a_dead_session_still_settles_nothing_it_lost_and_everything_it_holds(co
     assert end(connection, owner, [second], decided()) == set()
 
 
-def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
+def test_one_lost_job_does_not_fail_the_batch(connection: Connection) -> None:
     ids = add(connection, 3)
     owner = session(connection)
     jobs = [take_one(connection, owner) for _ in ids]
@@ -128,7 +128,7 @@ def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
     assert one(connection, "select state from sereno.jobs") == "ready"
 
 
-def test_what_landed_before_a_lost_reply_is_recognised(connection: Connection) -> None:
+def test_a_settlement_applied_before_a_lost_reply_is_recognised(connection: Connection) -> None:
     add(connection, 3)
     owner = session(connection)
     done, retried, lost = (take_one(connection, owner) for _ in range(3))

@@ -85,7 +85,7 @@ def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
     assert all("run_at <=" in condition and "run_at >=" in condition for condition in conditions)
 
 
-def test_a_look_reads_by_index(connection: Connection) -> None:
+def test_a_poll_reads_by_index(connection: Connection) -> None:
     top = plan(connection, "worker/sessions", "look", {"look_back": EVERYTHING})
     assert accesses(top) == {
         Access("Index Only Scan", "jobs_scheduled", True),
@@ -106,7 +106,7 @@ def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) 
     assert accesses(top) == {Access("Index Scan", "jobs_running", True), BY_KEY}
 
 
-def test_a_report_looks_only_at_the_jobs_held(connection: Connection) -> None:
+def test_a_report_reads_only_the_jobs_held(connection: Connection) -> None:
     top = plan(connection, "worker/sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
     assert accesses(top) == {BY_KEY}
 

@@ -76,7 +76,7 @@ async def test_a_roll_back_leaves_no_job_in_async_code(
     assert one(connection, COUNT) == 0
 
 
-def test_the_callers_row_factory_and_cursor_do_not_disturb(work: Task[[str], None], database_url: str) -> None:
+def test_the_callers_row_factory_and_cursor_have_no_effect(work: Task[[str], None], database_url: str) -> None:
     with psycopg.connect(database_url, row_factory=dict_row) as callers:
         assert work.using(callers).enqueue("a").id == 1
         callers.cursor_factory = psycopg.RawCursor
@@ -84,7 +84,7 @@ def test_the_callers_row_factory_and_cursor_do_not_disturb(work: Task[[str], Non
         assert callers.execute("select count(*) as made from sereno.jobs").fetchone() == {"made": 2}
 
 
-async def test_the_callers_row_factory_and_cursor_do_not_disturb_in_async_code(
+async def test_the_callers_row_factory_and_cursor_have_no_effect_in_async_code(
     work: Task[[str], None], database_url: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url, row_factory=dict_row) as callers:
@@ -93,7 +93,7 @@ async def test_the_callers_row_factory_and_cursor_do_not_disturb_in_async_code(
         assert (await work.using(callers, unique_key="k").aenqueue("b")).created
 
 
-async def test_the_callers_codecs_do_not_disturb_on_asyncpg(work: Task[[str], None], database_url: str) -> None:
+async def test_the_callers_codecs_have_no_effect_on_asyncpg(work: Task[[str], None], database_url: str) -> None:
     callers = await asyncpg.connect(database_url)
     for kind in ("json", "jsonb"):
         await callers.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)

@@ -29,7 +29,7 @@ def due(connection: Connection) -> list[datetime]:
 
 
 @pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
-def test_a_delay_counts_from_when_it_is_asked_for(
+def test_a_delay_counts_from_the_enqueue_call(
     app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, door: SyncDoor
 ) -> None:
     with door(database_url) as callers:
@@ -47,7 +47,7 @@ def test_a_delay_counts_from_when_it_is_asked_for(
 
 
 @pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
-async def test_a_delay_counts_from_when_async_code_asks_for_it(
+async def test_a_delay_counts_from_the_aenqueue_call(
     work: Task[[str], None], database_url: str, connection: Connection, door: AsyncDoor
 ) -> None:
     async with door(database_url) as callers:
@@ -87,7 +87,7 @@ async def test_a_delay_in_the_transaction_of_a_handler(app: Sereno, connection: 
     assert due(connection)[0] >= asked[0] + FIVE
 
 
-def test_a_job_that_is_settled_late_in_a_transaction_does_not_come_back_early(connection: Connection) -> None:
+def test_a_job_settled_late_in_a_transaction_is_not_retried_early(connection: Connection) -> None:
     worker = SqlWorker(connection)
     for word in ("retry", "snooze"):
         job_id: int = one(connection, "select sereno.enqueue('work')")

@@ -71,7 +71,9 @@ def test_a_trigger_enqueues_with_the_row_that_it_belongs_to(connection: psycopg.
         ("'work', null", psycopg.errors.NotNullViolation),
     ],
 )
-def test_nonsense_is_refused(connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]) -> None:
+def test_invalid_arguments_are_refused(
+    connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]
+) -> None:
     with pytest.raises(error):
         connection.execute(f"select sereno.enqueue({arguments})".encode())
     assert one(connection, "select count(*) from sereno.jobs") == 0

@@ -82,7 +82,7 @@ def test_a_transaction_that_enqueued_can_be_prepared(url: str, connection: psyco
     app.close()
 
 
-def test_with_notify_it_cannot_which_is_why_there_is_a_setting(url: str, connection: psycopg.Connection) -> None:
+def test_with_notify_a_transaction_cannot_be_prepared(url: str, connection: psycopg.Connection) -> None:
     app = Sereno(url)
 
     @app.task

@@ -36,7 +36,7 @@ def make_limiters(claimer: Claimer) -> None:
     do(claimer.connection, lane_claim.make_limiters([row[0] for row in found], [claimer.queue]))
 
 
-def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(database_url: str) -> None:
+def test_a_claim_whose_reply_was_lost_holds_its_slots_until_released(database_url: str) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         forgetful, other = Claimer(connection), Claimer(connection)
@@ -86,7 +86,7 @@ def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: s
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["limiters that are there", "limiters that are not"])
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
-def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
+def test_a_stalled_claim_does_not_block_other_claims(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
     with line(database_url) as here, line(database_url) as there:
         there.execute("set lock_timeout = '2s'")
         set_limit(here, "one", limit)
@@ -124,7 +124,7 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
     ],
     ids=["a limit", "a fair key", "an order", "the lane"],
 )
-def test_a_stopped_claim_does_not_hold_up_those_who_wake_lanes(
+def test_a_stalled_claim_does_not_block_wake_ups_of_lanes(
     database_url: str, held: dict[str, object], new: dict[str, object]
 ) -> None:
     """Lanes that share something with what it holds are opened, and so is everything behind them."""
@@ -149,7 +149,7 @@ def _claimed(claimer: Claimer) -> list[ClaimedJob]:
 
 
 @pytest.mark.parametrize("ending", [ReleasedAttempt("shutdown"), Retry(after=0)])
-def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
+def test_a_slot_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
     """The worker that the job left still remembers the limiter as free; another worker has the job now."""
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
@@ -217,7 +217,7 @@ def _work(
     "choices",
     [[ONE], [keys(("one", ""), ("each", "a")), keys(("each", "a"), ("each2", "b")), keys(("each2", "b"), ("one", ""))]],
 )
-def test_claims_at_the_same_time_never_let_two_into_one_slot(
+def test_concurrent_claims_never_put_two_jobs_into_one_slot(
     database_url: str, choices: list[dict[str, object]]
 ) -> None:
     with line(database_url) as connection:
@@ -273,7 +273,7 @@ def _rows_read(connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("lanes_in_front", [1, 2000])
-def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
+def test_exhausted_lanes_in_front_cost_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         set_limit(connection, "each", Limit(100))

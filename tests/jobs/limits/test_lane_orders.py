@@ -35,7 +35,7 @@ def test_one_after_another_in_the_order_of_enqueue(database_url: str, room: int)
 
 @either_room
 @pytest.mark.parametrize("ending", [Retry(after=30), Dead("no"), Cancel("no"), None])
-def test_those_behind_wait_for_a_retry_and_for_nothing_else(database_url: str, room: int, ending: object) -> None:
+def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, room: int, ending: object) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         first, second = put(connection, keys(order="a"), 2)
@@ -81,7 +81,7 @@ def test_a_dead_letter_that_is_retried_runs_first(database_url: str, room: int) 
 
 
 @either_room
-def test_a_head_of_a_paused_tenant_is_found_when_the_tenant_goes_on(database_url: str, room: int) -> None:
+def test_a_head_of_a_paused_tenant_is_found_after_resume(database_url: str, room: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), tenant="t")
@@ -115,7 +115,7 @@ def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, r
 
 
 @either_room
-def test_a_head_that_gets_another_key_leaves_the_front(database_url: str, room: int) -> None:
+def test_a_head_that_gets_another_key_no_longer_blocks(database_url: str, room: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         put(connection, keys(order="a"), unique_key="u", delay=3600)
@@ -128,7 +128,7 @@ def test_a_head_that_gets_another_key_leaves_the_front(database_url: str, room: 
 
 @either_room
 @pytest.mark.parametrize("way", ["cancel", "delete"])
-def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, room: int, way: str) -> None:
+def test_a_removed_head_unblocks_the_next_job(database_url: str, room: int, way: str) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         head = put(connection, keys(order="a"), delay=3600)
@@ -139,7 +139,7 @@ def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, roo
 
 
 @either_room
-def test_two_lanes_of_one_order_with_fair_keys_do_not_hold_each_other_up(database_url: str, room: int) -> None:
+def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, room: int) -> None:
     """The head stands in the lane whose turn is later; the other lane has nothing to give."""
     with line(database_url) as connection:
         claimer = Claimer(connection)
@@ -162,7 +162,7 @@ def test_two_lanes_of_one_order_with_fair_keys_do_not_hold_each_other_up(databas
 
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 @pytest.mark.parametrize("fair", [None, "f"])
-def test_what_a_queue_gives_is_not_kept_for_plain_jobs_that_are_not_there(
+def test_a_queue_limit_reserves_nothing_for_missing_plain_jobs(
     database_url: str, limit: Limit | Rate, fair: str | None
 ) -> None:
     with line(database_url) as connection:

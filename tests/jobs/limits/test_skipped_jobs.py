@@ -146,7 +146,7 @@ def test_jobs_of_one_lane_behind_many_that_are_passed_over(
 
 
 @pytest.mark.parametrize("ends", ["resume", "time"])
-def test_what_a_lane_has_passed_over_is_looked_at_again(connection: Connection, ends: str) -> None:
+def test_passed_over_jobs_of_a_lane_are_read_again(connection: Connection, ends: str) -> None:
     """Also of a lane that has other jobs without end, and for a worker that came later."""
     of = keys(("each", "a"))
     set_limit(connection, "each", Limit(100))

@@ -34,7 +34,7 @@ def claimer(connection: Connection) -> Claimer:
     return Claimer(connection)
 
 
-def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_every_slot_of_its_key_is_taken_with_the_holders(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "sync.concurrency", Limit(2))
     first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
     assert claimer.take() == [first, second]
@@ -50,7 +50,7 @@ def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Con
     assert _why(app, other) == SOON
 
 
-def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
+def test_slots_of_several_workers_are_listed_separately_up_to_a_bound(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "l", Limit(5))
@@ -65,14 +65,14 @@ def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
     assert f"worker session {other.session}) and 2 more." in answer
 
 
-def test_a_limit_of_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_of_zero(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(0))
     (job,) = put(connection, keys(("l", "k")))
     assert claimer.take() == []
     assert "The limit l for the key 'k' admits no jobs: it is 0." in _why(app, job)
 
 
-def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(1))
     _, second = put(connection, keys(("l", "k")), 2)
     claimer.wake()
@@ -96,7 +96,7 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
 
 
-def test_what_a_job_takes_of_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_the_cost_of_a_job_under_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "pages", Rate(10, per="1h", burst=5))
     first, second = put(connection, keys(("pages", "k", 5)), 2)
     assert claimer.take() == [first]
@@ -116,7 +116,7 @@ def test_a_closed_limit_says_until_when_and_how_to_open_it(
     assert "the next one may start" not in answer
 
 
-def test_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, keys(("lost", "k")))
     assert claimer.take() == []
     answer = _why(app, job)
@@ -124,13 +124,13 @@ def test_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claim
     assert "sereno limit set lost" in answer
 
 
-def test_a_limit_that_comes_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_given_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, {"limits": [["own", "", 1, {"slots": 1}]]})
     assert _why(app, job) == SOON
     assert claimer.take() == [job]
 
 
-def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
+def test_a_limit_of_the_whole_queue_applies_to_plain_jobs_too(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "queue.default.concurrency", Limit(1), queue="default")
@@ -225,7 +225,7 @@ def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, c
     assert "limit r" not in answer
 
 
-def test_it_reads_no_more_than_it_must(connection: Connection, claimer: Claimer) -> None:
+def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer) -> None:
     """A lane with very many jobs, an order with many: by index, and never all of them."""
     connection.execute(
         "insert into sereno.jobs (task, queue, keys, lane, order_id, state, ready_seq) "

@@ -15,7 +15,7 @@ from tests.jobs.limits.lane_steps import keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 
-def test_while_looking_back_is_dear_claims_start_at_their_floor(connection: Connection) -> None:
+def test_claims_start_at_their_floor_while_looking_back_is_expensive(connection: Connection) -> None:
     late, early = add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     floor = row(connection, early)["ready_seq"]
@@ -30,7 +30,7 @@ def test_while_looking_back_is_dear_claims_start_at_their_floor(connection: Conn
     assert [job.id for job in worker.claim()] == [late]
 
 
-def test_a_claim_that_took_long_says_where_the_next_one_may_start(connection: Connection) -> None:
+def test_a_slow_claim_stores_where_the_next_one_may_start(connection: Connection) -> None:
     ids = add(connection, 3)
     worker = SqlWorker(connection)
     lowest = row(connection, ids[0])["ready_seq"]

@@ -63,7 +63,7 @@ def test_a_session_that_lost_its_lease_changes_nothing(
 
 
 @pytest.mark.parametrize("word", ["succeeded", "retry", "dead"])
-def test_an_attempt_that_is_over_changes_nothing(connection: Connection, word: str) -> None:
+def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> None:
     """Its session lives, and has the job again, in another attempt."""
     add(connection)
     worker = SqlWorker(connection)
@@ -78,7 +78,7 @@ def test_an_attempt_that_is_over_changes_nothing(connection: Connection, word: s
     assert worker.end([second]) == [True]
 
 
-def test_a_lease_that_ran_out_and_was_kept_in_time_is_as_good_as_before(connection: Connection) -> None:
+def test_an_expired_lease_that_is_renewed_in_time_stays_valid(connection: Connection) -> None:
     """Nobody had declared the session dead: its job is still its own."""
     add(connection)
     worker = SqlWorker(connection)
@@ -90,7 +90,7 @@ def test_a_lease_that_ran_out_and_was_kept_in_time_is_as_good_as_before(connecti
 
 
 @pytest.mark.parametrize("whose", ["python", "another role"])
-def test_nobody_settles_for_somebody_else(connection: Connection, whose: str) -> None:
+def test_no_session_settles_jobs_of_another(connection: Connection, whose: str) -> None:
     add(connection)
     if whose == "python":
         owner = session(connection)
@@ -114,7 +114,7 @@ def test_nobody_settles_for_somebody_else(connection: Connection, whose: str) ->
     assert snapshot(connection) == before
 
 
-def test_a_settlement_whose_reply_was_lost_is_answered_again(connection: Connection) -> None:
+def test_a_settlement_whose_reply_was_lost_can_be_repeated(connection: Connection) -> None:
     add(connection, 4)
     worker = SqlWorker(connection)
     first, second, third, fourth = worker.claim()
@@ -131,7 +131,7 @@ def test_a_settlement_whose_reply_was_lost_is_answered_again(connection: Connect
     assert worker.end([fourth]) == [False]
 
 
-def test_of_a_batch_those_that_are_held_are_written_and_the_others_are_told(connection: Connection) -> None:
+def test_a_batch_writes_held_jobs_and_reports_the_others(connection: Connection) -> None:
     add(connection, 3)
     worker = SqlWorker(connection)
     first, second, third = worker.claim()
@@ -145,7 +145,7 @@ def test_of_a_batch_those_that_are_held_are_written_and_the_others_are_told(conn
     ]
 
 
-def test_strict_makes_effects_and_their_settlement_one(connection: Connection) -> None:
+def test_strict_makes_effects_and_settlement_atomic(connection: Connection) -> None:
     connection.execute("create table effects (n integer)")
     add(connection, 2)
     worker = SqlWorker(connection)

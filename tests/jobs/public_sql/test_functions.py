@@ -24,7 +24,7 @@ settle_jobs(session bigint, outcomes jsonb, strict boolean) SETOF sereno.settled
 PUBLIC = ["claim_jobs", "close_session", "functions_version", "heartbeat", "open_session", "settle_jobs"]
 
 
-def test_the_version_says_what_there_is(connection: Connection) -> None:
+def test_the_public_functions_have_version_1(connection: Connection) -> None:
     assert one(connection, "select sereno.functions_version()") == 1
 
 
@@ -59,7 +59,7 @@ grant execute on function sereno.open_session, sereno.heartbeat, sereno.claim_jo
 """
 
 
-def test_a_role_with_nothing_but_the_functions_can_work(connection: Connection, database_url: str, role: str) -> None:
+def test_a_role_with_only_the_functions_can_work(connection: Connection, database_url: str, role: str) -> None:
     set_limit(connection, "each", Limit(1))
     made = [*add(connection, 2), *put(connection, keys(("each", "a")))]
     connection.execute(GRANTS.format(role).encode())
@@ -81,7 +81,7 @@ def test_a_role_with_nothing_but_the_functions_can_work(connection: Connection, 
             own.execute("select count(*) from sereno.jobs")
 
 
-def test_who_may_look_may_not_work(connection: Connection, database_url: str, role: str) -> None:
+def test_a_read_only_role_may_not_claim(connection: Connection, database_url: str, role: str) -> None:
     connection.execute(
         f"grant usage on schema sereno to {role}; grant select on all tables in schema sereno to {role}".encode()
     )
@@ -97,7 +97,7 @@ def test_who_may_look_may_not_work(connection: Connection, database_url: str, ro
                 own.execute(f"select sereno.{call}".encode())
 
 
-def test_a_callers_search_path_lends_nobody_the_owners_rights(
+def test_a_callers_search_path_does_not_gain_the_owners_rights(
     connection: Connection, database_url: str, role: str
 ) -> None:
     connection.execute(GRANTS.format(role).encode())
@@ -118,7 +118,7 @@ def test_a_callers_search_path_lends_nobody_the_owners_rights(
         worker.close()
 
 
-def test_it_works_in_a_schema_of_another_name(empty_database_url: str) -> None:
+def test_the_functions_work_in_a_schema_of_another_name(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="other_app")
     app.migrate()
     app.close()

@@ -117,7 +117,7 @@ def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False
 @pytest.mark.parametrize("stopping", [False, True], ids=["", "asked to stop"])
 @pytest.mark.parametrize("crashes", [0, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_every_ending_is_written_as_the_worker_in_python_writes_it(
+def test_every_outcome_is_written_as_by_the_python_worker(
     connection: Connection, case: str, crashes: int, stopping: bool
 ) -> None:
     ending, policy = CASES[case]
@@ -155,7 +155,7 @@ def test_a_success_without_history_leaves_nothing(connection: Connection) -> Non
         assert one(connection, f"select count(*) from sereno.{table}") == 0
 
 
-def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(connection: Connection) -> None:
+def test_a_retry_without_a_delay_backs_off_and_is_dead_in_the_end(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     waits = []
@@ -171,7 +171,7 @@ def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(conn
     assert (past(connection, id_)["failures"], past(connection, id_)["reason"]) == (11, "failed 11 times")
 
 
-def test_a_third_crash_is_the_last(connection: Connection) -> None:
+def test_a_job_is_dead_after_the_third_crash(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_a_snooze_until_a_moment_waits_for_it(connection: Connection) -> None:
     assert (settled.state, settled.run_at) == ("scheduled", until)
 
 
-def test_how_long_it_ran_says_when_it_began_and_never_before_it_was_claimed(connection: Connection) -> None:
+def test_the_start_follows_from_the_run_time_and_is_never_before_the_claim(connection: Connection) -> None:
     add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     first, second = worker.claim()
@@ -200,7 +200,7 @@ def test_how_long_it_ran_says_when_it_began_and_never_before_it_was_claimed(conn
     assert past(connection, second.id)["started_at"] == second.claimed_at
 
 
-def test_a_requeued_job_goes_on_where_it_was(connection: Connection) -> None:
+def test_a_requeued_job_continues_its_attempts(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim(), "dead", reason="no")
@@ -237,7 +237,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_outcomes_that_make_no_sense_are_refused_and_nothing_is_changed(
+def test_invalid_outcomes_are_refused_and_nothing_is_changed(
     connection: Connection, said: list[Any], words: str
 ) -> None:
     add(connection)
@@ -253,7 +253,7 @@ def test_outcomes_that_make_no_sense_are_refused_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("text", ["null", "{}", '"x"', "7"])
-def test_outcomes_that_are_no_list_are_refused(connection: Connection, text: str) -> None:
+def test_outcomes_that_are_not_a_list_are_refused(connection: Connection, text: str) -> None:
     worker = SqlWorker(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
         worker.ask("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
@@ -261,7 +261,7 @@ def test_outcomes_that_are_no_list_are_refused(connection: Connection, text: str
         worker.ask("select sereno.settle_jobs(%s, null)", [worker.session])
 
 
-def test_words_that_are_too_long_are_cut(connection: Connection) -> None:
+def test_texts_that_are_too_long_are_truncated(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     long = "é" * 100_000
