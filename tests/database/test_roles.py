@@ -1,4 +1,4 @@
-"""Roles are made, made again, and handed over, by whoever may."""
+"""Roles are created, updated by a second run, and take over ownership."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     assert not any(one(connection, rights, made_roles.name(login)) for login in LOGINS)
     assert one(connection, calls, made_roles.name("worker"), "sereno.new_word()")
     assert not one(connection, calls, made_roles.name("producer"), "sereno.new_word()")
-    # What the owner itself makes is closed from the beginning.
+    # Objects that the owner role creates have no grants.
     connection.execute(f"set role {made_roles.name('owner')}".encode())
     connection.execute("create function sereno.newer_word() returns integer language sql as 'select 1'")
     connection.execute("reset role")
@@ -95,7 +95,7 @@ def test_another_schema_and_other_names(connection: psycopg.Connection, database
 
 
 def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connection, empty_database_url: str) -> None:
-    """As where somebody else runs the server; and the next upgrade needs no right but to become the owner."""
+    """As on a managed server; the next upgrade only needs membership in the owner role."""
     with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as there:
         dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
         there.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
@@ -120,7 +120,7 @@ def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connect
 
 
 def test_the_printed_script_is_complete(connection: psycopg.Connection, database_url: str) -> None:
-    """Whoever runs what is printed gets what `create` makes."""
+    """Running the printed script has the same result as `create`."""
     with own_prefix(connection) as prefix:
         connection.execute(roles.script("sereno", prefix).encode())
         before = _everything(connection)

@@ -1,4 +1,4 @@
-"""What the store should do, in plain Python: the reference that the SQL is compared with."""
+"""A reference model of the store in plain Python, to compare the SQL with."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ class ModelJob:
 
     @property
     def seen(self) -> tuple[object, ...]:
-        """The part that is compared with the database."""
+        """Return the fields that are compared with the database."""
         owner = self.session if self.state in ("running", "succeeded", "dead") else None
         return (self.state, self.attempt, self.failures, self.crashes, self.snoozes, self.releases, owner, self.key)
 
@@ -30,11 +30,11 @@ class ModelJob:
 class Model:
     now: int = 0
     jobs: dict[int, ModelJob] = field(default_factory=dict)
-    # State and end of lease of each session.
+    # State and lease end of each session.
     sessions: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def live(self, key: str | None) -> int | None:
-        """The live job that has this key."""
+        """Return the live job with this key."""
         holders = [id_ for id_, job in self.jobs.items() if key is not None and job.key == key and job.state in LIVE]
         assert len(holders) <= 1
         return holders[0] if holders else None
@@ -46,7 +46,7 @@ class Model:
         return "ready" if due <= self.now else "scheduled"
 
     def enqueue(self, id_: int, delay: int, key: str | None, *, replacing: bool) -> bool:
-        """True when this makes a job; a kept or replaced one must be the holder of the key."""
+        """Return True when this creates a job; a kept or replaced one must hold the key."""
         due = self.now + delay
         holder = self.live(key)
         if holder is None:

@@ -1,4 +1,4 @@
-"""What may be an annotation: everything comes back as the type that the task asked for."""
+"""Argument types: values are decoded to the annotated type."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -48,7 +48,7 @@ class Colour(Enum):
 
 
 class AsModel:
-    """Looks like a pydantic model from where we stand: model_validate in, model_dump out."""
+    """Behaves like a pydantic model: model_validate to decode, model_dump to encode."""
 
     def __init__(self, name: str) -> None:
         self.name = name

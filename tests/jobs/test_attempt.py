@@ -1,4 +1,4 @@
-"""What each ending of an attempt means for its job: decided in one pure function."""
+"""The settlement of each outcome of an attempt, decided by one pure function."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from random import Random
@@ -117,11 +117,11 @@ def test_an_invalid_snooze_is_refused(wrong: dict[str, Any]) -> None:
 
 
 class DateTime(datetime):
-    """As pendulum.DateTime and pandas.Timestamp are."""
+    """A datetime subclass, like pendulum.DateTime and pandas.Timestamp."""
 
 
 class Seconds(float):
-    """As numpy.float64 is."""
+    """A float subclass, like numpy.float64."""
 
 
 class Zone(tzinfo):

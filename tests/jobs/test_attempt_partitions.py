@@ -1,4 +1,4 @@
-"""Attempts live as long as their job. A day of them is dropped whole: nothing else is read, and nothing is deleted."""
+"""Attempts are retained as long as their job, and dropped by daily partitions without reading other data."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def fail(connection: Connection, task: str = "work") -> int:
-    """A job that failed once, and is ready again."""
+    """Create a job that failed once and is ready again."""
     (id_,) = add(connection, task=task)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner, [task])], decided(Retry(after=0)))
@@ -51,7 +51,7 @@ def finish(connection: Connection, task: str = "work", ending: Dead | None = Non
 
 
 def pass_days(connection: Connection, count: int) -> None:
-    """As they pass for a worker: every day has its partitions."""
+    """Advance the clock day by day and create the partitions of each day, as a worker does."""
     for _ in range(count):
         advance(connection, DAY)
         for kept in ("history", "attempts"):
@@ -71,7 +71,7 @@ def day_of(connection: Connection, parent: str = "attempts") -> str:
 
 
 def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
-    """All that an attempt says, but for the day that it is kept with."""
+    """Return all columns of attempts except the partition key."""
     return connection.execute(
         "select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback, "
         "fingerprint from sereno.attempts where job_id = %s order by number",
@@ -80,7 +80,7 @@ def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
 
 
 def counted(connection: Connection, what: str, table: str) -> int:
-    """Rows that this transaction, and what else is not reported yet, has read or written."""
+    """Return the rows read or written by this transaction and by statistics not reported yet."""
     figures = f"select {what} from pg_stat_xact_user_tables where relid = %s::regclass"
     return int(one(connection, figures, f"sereno.{table}") or 0)
 
@@ -99,7 +99,7 @@ def test_attempts_of_existing_jobs_outlive_their_partition(connection: Connectio
     assert len(drop_attempts(connection, KEEP)) == 1
     assert one(connection, OWNER) == [dead, later, live]
     assert (facts(connection, dead), facts(connection, later), facts(connection, live)) == began
-    # What ended later is kept with the day of its end, and goes with it.
+    # Attempts of a job that finished later are stored in the partition of that day, and dropped with it.
     pass_days(connection, 5)
     assert len(drop_history(connection)) == len(drop_attempts(connection, KEEP)) == 5
     assert one(connection, OWNER) == [dead, live]

@@ -1,4 +1,4 @@
-"""Failures by kind: added by every worker, bounded, forgotten; and their jobs are found by an index."""
+"""Error groups: added to by every worker, bounded, deleted after retention; their jobs are found by an index."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ LATER = datetime(2096, 1, 1, tzinfo=UTC)
 
 
 def failed(*failures: tuple[str, str | None]) -> Tally:
-    """Fingerprint and tenant of each."""
+    """Return a tally of failures with these fingerprints and tenants."""
     found = Tally()
     for number, (fingerprint, tenant) in enumerate(failures, 1):
         found.failed(Failure(fingerprint, "work", "OSError", f"message {number}", "shop.py:charge"), number, tenant)

@@ -1,4 +1,4 @@
-"""The same failure has the same fingerprint, whatever ids it carries; and no message is too strange to have one."""
+"""Equal failures have the same fingerprint, whatever ids they contain; every message has a fingerprint."""
 
 import json
 from random import Random

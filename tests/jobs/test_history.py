@@ -1,4 +1,4 @@
-"""Finished jobs leave by the day; dead letters stay until a person decides."""
+"""Finished jobs are dropped by daily partitions; dead letters stay until an operator deletes them."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -42,12 +42,12 @@ def partitions_of(connection: Connection) -> list[str]:
 
 
 def home(connection: Connection, job_id: int) -> str:
-    """The partition that a finished job lives in."""
+    """Return the partition of a finished job."""
     return str(one(connection, "select tableoid::regclass::text from sereno.history where id = %s", job_id))
 
 
 def finish(connection: Connection, ending: Dead | None = None) -> int:
-    """A job that failed once and then ended."""
+    """Create a job that failed once and then ended."""
     (id_,) = add(connection)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner)], decided(Retry(after=0)))
@@ -61,7 +61,7 @@ def today(connection: Connection) -> str:
 
 
 def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
-    assert len(partitions_of(connection)) == 9, "today, a week, and the default one"
+    assert len(partitions_of(connection)) == 9, "today, a week, and the default partition"
     assert do(connection, partitions.make_partitions("history")) == 0
     advance(connection, 3 * DAY)
     assert do(connection, partitions.make_partitions("history")) == 3

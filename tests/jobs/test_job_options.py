@@ -1,4 +1,4 @@
-"""Options of a job: refused before anything is written when they make no sense."""
+"""Invalid options of a job are refused before anything is written."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a person sees of jobs and may do to them."""
+"""Operator actions on jobs: list, show, enqueue, retry, cancel, delete."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -185,7 +185,7 @@ def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: Man
     ).fetchone()
     assert row is not None
     assert row[0] == 2500
-    # 2,499 gaps of 10 ms; each batch counts from its own transaction's clock.
+    # 2,499 gaps of 10 ms; each batch counts from the start of its own transaction.
     assert 24.99 <= row[1] < 26
     assert row[2] == 2500
     assert len(manual.audit()) == 3
@@ -255,7 +255,7 @@ def test_the_audit_entry_and_the_change_are_one_transaction(manual: ManualWorker
 
 
 def test_a_page_is_read_along_the_index_of_each_table(manual: ManualWorker) -> None:
-    """The plan, not the clock: neither a million live jobs nor a long history is read for one page."""
+    """Checked by the query plan: one page reads neither all live jobs nor the whole history."""
     _many_dead(manual, 20_000)
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)

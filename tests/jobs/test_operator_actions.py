@@ -1,4 +1,4 @@
-"""What a person may do to jobs: cancel, delete, requeue; whatever else happens to them at that moment."""
+"""Cancel, delete and requeue, also concurrently with other changes of the same jobs."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,7 +36,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def bury(connection: Connection, **options: Any) -> int:
-    """A dead letter."""
+    """Create a dead letter."""
     (id_,) = add(connection, **options)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner)], decided(Dead("no")))
@@ -194,7 +194,7 @@ def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> No
 
 
 def test_a_key_taken_during_a_requeue_affects_only_that_job(connection: Connection, database_url: str) -> None:
-    """It is free when the requeue looks, and taken when it writes: the other transaction is not committed yet."""
+    """The key is free when the requeue reads, and taken when it writes, by an uncommitted transaction."""
     dead = [bury(connection, unique_key="k" if number == 2 else None) for number in range(5)]
     back: list[int] = []
     with line(database_url) as other, line(database_url) as mine:
@@ -207,7 +207,7 @@ def test_a_key_taken_during_a_requeue_affects_only_that_job(connection: Connecti
     assert back == [id_ for id_ in dead if id_ != dead[2]]
     assert [state(connection, id_) for id_ in dead] == ["ready", "ready", "dead", "ready", "ready"]
     assert do(connection, transitions.key_conflicts(dead)) == [transitions.KeyConflict(dead[2], live)]
-    assert len(tries(connection, dead[0])) == 1, "its last attempt is kept"
+    assert len(tries(connection, dead[0])) == 1, "its last attempt is stored"
 
 
 def test_a_key_released_during_a_requeue_can_be_used(connection: Connection, database_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Queues: what waits, who serves them, who stopped them."""
+"""Queues: job counts, workers and pauses."""
 
 from sereno.jobs import queues
 from sereno.jobs.rows import Count

@@ -1,4 +1,4 @@
-"""When to try again: never early, never later than promised, and not once too often."""
+"""Retry policies: delays are within their bounds, and the number of retries is exact."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""A search finds what it says: the same jobs in lists, counts and changes."""
+"""A search finds the same jobs in lists, counts and changes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ NOON = datetime(2026, 11, 14, 12, tzinfo=ZoneInfo("Europe/Riga"))
 
 
 def _fill(manual: ManualWorker) -> dict[str, int]:
-    """One job of every kind that a search may tell apart."""
+    """Create one job of every kind that a search distinguishes."""
     made = {
         "dead": manual.dead(tenant="r1", tags=["blue", "big"]),
         "done": manual.finish(SUCCEEDED, tenant="r2"),
@@ -105,7 +105,7 @@ FOUND = (
 def test_a_search_finds_the_matching_jobs(manual: ManualWorker) -> None:
     @manual.app.task(name="takes")
     def takes(order: dict[str, Any]) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     made = _fill(manual)
     database = manual.app.database
@@ -247,7 +247,7 @@ def test_conditions_without_an_index_are_tested_on_the_newest_jobs(manual: Manua
 
 
 def test_a_search_reads_each_table_along_its_index(manual: ManualWorker) -> None:
-    """The plan, not the clock: also of a search, no page reads a whole table."""
+    """Checked by the query plan: no page of a search reads a whole table."""
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)
            select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 20000)"""

@@ -1,4 +1,4 @@
-"""What each ending leaves behind: the row, the counters, the attempt, the time of the next try."""
+"""The rows that each outcome writes: the job, its counters, the attempt, the time of the next attempt."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -52,7 +52,7 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
     assert end(connection, owner, [job], decided()) == {id_}
 
     found = past(connection, id_)
-    # Written otherwise in history, or not at all.
+    # Columns with another form in history, or not in history.
     changed = {"lane", "order_id", "state", "claimed_at", "cancel_requested", "ready_seq"}
     kept = before.keys() - changed
     assert {name: found[name] for name in kept} == {name: before[name] for name in kept}

@@ -1,4 +1,4 @@
-"""A declaration that makes no sense is refused where it is made."""
+"""Task declarations: invalid ones are refused when they are made."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Why is it not running? One test an answer."""
+"""`why`: one test for each reason that a job is not running."""
 
 from sereno.database.plan import carry_out
 from sereno.error_text import describe

@@ -1,4 +1,4 @@
-"""A search reads a window along an index, whatever it asks: no list walks a whole table for a word."""
+"""Every search reads a window along an index; no list scans a whole table."""
 
 import re
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ HEAVY = {"Seq Scan", "Bitmap Heap Scan", "Sample Scan"}
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
-    """Many of each; with statistics, and without."""
+    """Create many rows of each kind; with statistics, and without."""
     name = f"search_{template}_{request.param.replace(' ', '_')}"
     with line(server_url) as maker:
         maker.execute(f"create database {name} template {template}".encode())
         with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            # An explained plan for any values has none to bind.
+            # A generic plan is explained without parameter values.
             opened.prepare_threshold = None
             fill(opened)
             if request.param == "analysed":
@@ -61,7 +61,7 @@ def fill(connection: Connection) -> None:
 
 
 def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[Access]]:
-    """The tables that the statements of an operation look at, and how, in both plans that they may get."""
+    """Return the tables that an operation reads, and how, for custom and generic plans."""
     found: dict[str, set[Access]] = {}
     rows: list[Any] = []
     try:
@@ -121,6 +121,6 @@ def test_schedules_are_read_along_an_index(connection: Connection, text: str, so
 
 
 def _check(found: dict[str, set[Access]]) -> None:
-    """None is walked but along its index; what belongs to a row is found by its key."""
+    """Lists are read along an index; rows that belong to them are found by key."""
     for table, ways in found.items():
         assert not {each.how for each in ways} & HEAVY, (table, ways)

@@ -1,4 +1,4 @@
-"""A search of schedules, fires, errors, tenants and the audit finds what it says, and nothing else."""
+"""Searches of schedules, fires, errors, tenants and the audit find exactly the matching rows."""
 
 import json
 from datetime import UTC, datetime
@@ -114,7 +114,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
 
 @pytest.fixture
 def three(connection: psycopg.Connection) -> list[int]:
-    """Schedules, as above."""
+    """Create three schedules, as above."""
     made = []
     for given, rule in zip(SCHEDULES, RULES, strict=True):
         values = NOTHING | given | {"rule": json.dumps(rule), "args": json.dumps(given["args"])}
@@ -131,7 +131,7 @@ def wanted(text: str, **named: Any) -> ScheduleFilter:
 def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
     def find(text: str) -> list[int]:
         found = [row.id for row in run(connection, list_schedules(wanted(text), limit=50)).items]
-        # What a change would touch is the same.
+        # A change affects the same schedules.
         assert run(connection, tally(wanted(text), "delete")).total.value == len(found), text
         assert [row.id for row in run(connection, schedules_store.page_to_change(wanted(text), 50))] == found
         return found
@@ -162,7 +162,7 @@ def test_a_long_scan_continues_where_it_ended(
     assert ([row.key for row in first.items], first.next) == ([], "menu:1")
     rest = run(connection, list_schedules(wanted("*2"), after="menu:1"))
     assert ([row.key for row in rest.items], rest.next) == (["menu:2"], None)
-    # By an index, and by how it begins, there is nothing to walk past.
+    # With an index or a prefix there is nothing to skip.
     for text in ("key:menu:2", "key:menu:2*", "tenant:r2"):
         found = run(connection, list_schedules(wanted(text)))
         assert ([row.key for row in found.items], found.next) == (["menu:2"], None), text
@@ -234,7 +234,7 @@ def test_fires(connection: psycopg.Connection, three: list[int]) -> None:
     for text, states in OF_FIRES:
         found = run(connection, schedules.show("menu:1", fires=3, search_params=meant(text, FIRE_FIELDS)))
         assert [fire.state for fire in found.fires] == states.split(), text
-    # Among the newest, and not among those alone that are shown.
+    # Tested on the newest fires, not only on those that are shown.
     found = run(connection, schedules.show("menu:1", fires=1, search_params=meant("state:dead", FIRE_FIELDS)))
     assert [fire.job_id for fire in found.fires] == [2]
 

@@ -1,4 +1,4 @@
-"""One grammar for every search: what is written is what is meant, and what is not understood is named by its place."""
+"""The search syntax: terms are parsed, and errors have a position."""
 
 from typing import Any
 

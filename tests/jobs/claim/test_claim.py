@@ -1,4 +1,4 @@
-"""A claim takes ready jobs in order, as many as asked for, and only what it may take."""
+"""A claim takes ready jobs in order, at most the requested number, and only eligible ones."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -148,7 +148,7 @@ def test_concurrent_claims_never_share_a_job_and_never_exceed_the_limit(
 
     with ThreadPoolExecutor(workers) as threads:
         claimed = [pair for batch in threads.map(work, range(workers)) for pair in batch]
-    # Whoever found everything locked by the others has gone home early; what is left is nobody's yet.
+    # A claimer that found all rows locked by others stopped early; the rest is not claimed yet.
     left = one(connection, "select count(*) from sereno.jobs where state = 'ready'")
     assert len(claimed) == len({id_ for id_, _ in claimed}) == total - left
     assert {attempt for _, attempt in claimed} == {1}

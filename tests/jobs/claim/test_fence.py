@@ -1,4 +1,4 @@
-"""The fence: a session that does not hold this attempt of this job changes nothing, whatever it wants to write."""
+"""The fence: a session that does not hold the attempt changes nothing, whichever write it tries."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +53,7 @@ TABLES = ("jobs", "history", "attempts", "steps", "progress")
 
 
 def everything(connection: Connection) -> dict[str, list[Any]]:
-    """The whole state, to be compared."""
+    """Return the whole state, for comparison."""
     return {
         table: connection.execute(f"select to_jsonb(t) from sereno.{table} as t order by t::text".encode()).fetchall()
         for table in TABLES
@@ -75,15 +75,15 @@ def changes_nothing(connection: Connection, write: Write, owner: int, job: Claim
 def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
     write = WRITES[name]
     add(connection)
-    owner, stranger = session(connection), session(connection)
+    owner, intruder = session(connection), session(connection)
     first = take_one(connection, owner)
 
     later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
-    assert changes_nothing(connection, write, stranger, first), "another session"
+    assert changes_nothing(connection, write, intruder, first), "another session"
     assert changes_nothing(connection, write, owner, later), "another attempt"
 
     end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
-    assert changes_nothing(connection, write, owner, first), "given back"
+    assert changes_nothing(connection, write, owner, first), "released"
 
     second = take_one(connection, owner)
     assert second.attempt == 2
@@ -93,9 +93,9 @@ def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Co
     assert do(connection, sessions.rescue()) == [first.id]
     assert changes_nothing(connection, write, owner, second), "rescued"
 
-    third = take_one(connection, stranger)
-    assert changes_nothing(connection, write, owner, second), "somebody else's now"
-    assert write(connection, stranger, third), "whoever holds it may write"
+    third = take_one(connection, intruder)
+    assert changes_nothing(connection, write, owner, second), "held by another session now"
+    assert write(connection, intruder, third), "the session that holds it may write"
 
 
 @pytest.mark.parametrize("name", SETTLES)
@@ -109,7 +109,7 @@ def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
 
 
 def test_a_dead_session_settles_only_jobs_it_still_holds(connection: Connection) -> None:
-    """Until its jobs are rescued they are its own: a settlement in time is no second run."""
+    """A dead session holds its jobs until they are rescued, so a settlement before that is valid."""
     add(connection, 2)
     owner = session(connection)
     first, second = take_one(connection, owner), take_one(connection, owner)

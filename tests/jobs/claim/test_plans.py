@@ -1,4 +1,4 @@
-"""The hot statements find their rows by index: cost follows what is due, never what exists."""
+"""The hot statements find their rows by index: their cost depends on due rows, not on existing ones."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ ROWS = 50_000
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
-    """Many ready rows, some running, some in the future; with statistics, and without, as after a bulk enqueue."""
+    """Create many ready rows, some running and scheduled ones; with statistics, and without as after a bulk enqueue."""
     name = f"plans_{template}_{request.param.replace(' ', '_')}"
     with line(server_url) as maker:
         maker.execute(f"create database {name} template {template}".encode())

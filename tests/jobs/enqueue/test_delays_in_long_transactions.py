@@ -1,4 +1,4 @@
-"""A delay counts from the statement that asks for it, however long the caller's transaction or statement has run."""
+"""A delay counts from the enqueue statement, however long the caller's transaction or statement has run."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ def test_a_delay_counts_from_the_enqueue_call(
     app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, door: SyncDoor
 ) -> None:
     with door(database_url) as callers:
-        # The transaction has begun before the clock is read.
+        # The transaction starts before the clock is read.
         work.using(callers).enqueue("first")
         asked: datetime = one(connection, CLOCK)
         work.using(callers, delay="5s").enqueue("plain")
@@ -101,7 +101,7 @@ def test_a_job_settled_late_in_a_transaction_is_not_retried_early(connection: Co
 
 
 def test_delays_in_one_long_statement_count_from_the_call(connection: Connection) -> None:
-    """Such as a procedure of the caller's that works for minutes before it asks."""
+    """Such as a procedure of the caller that runs for minutes before it enqueues."""
     connection.execute("create table asked (at timestamptz)")
     connection.execute(
         "insert into sereno.event_types (name, definition) values ('told', %s)",

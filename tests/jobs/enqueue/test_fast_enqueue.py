@@ -1,4 +1,4 @@
-"""One plain job on a connection of sereno's own: the short way past the driver's cursor keeps its manners."""
+"""The fast path for one plain job on sereno's own connection behaves like the driver's cursor."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""NOTIFY is a hint, sent only when it helps: to sleeping workers, once per queue and statement."""
+"""NOTIFY is sent only when it helps: to idle workers, once per queue and statement."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ Work = Task[[int], None]
 
 
 class Ear:
-    """Hears what is told until the word that says: that was all."""
+    """Listens to notifications up to an end marker."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -118,7 +118,7 @@ def test_a_job_that_becomes_ready_again_notifies_other_idle_workers(database_url
         owner = session(connection, idle=True)
         held = take(connection, owner)
         end(connection, owner, held[:2], decided(ReleasedAttempt("shutdown")))
-        assert ear.heard() == [], "it looks by itself"
+        assert ear.heard() == [], "it polls by itself"
         session(connection, idle=True)
         end(connection, owner, held[2:], decided(ReleasedAttempt("shutdown")))
         assert ear.heard() == ["default"]

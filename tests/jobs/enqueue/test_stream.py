@@ -1,4 +1,4 @@
-"""Many jobs from a generator: written while they are being made, all or none."""
+"""Jobs from a generator: written while they are generated, all or none."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def test_a_refused_job_at_the_end_rolls_back_all_before_it(app: Sereno, connecti
     with pytest.raises(InvalidArguments):
         app.enqueue_many(jobs())
     assert one(connection, "select count(*) from sereno.jobs") == 0
-    assert work.enqueue(1).created, "and the connection is good for the next call"
+    assert work.enqueue(1).created, "the connection is usable for the next call"
 
 
 def test_a_conflict_that_raises_rolls_back_all(app: Sereno, connection: psycopg.Connection) -> None:

@@ -1,4 +1,4 @@
-"""A key makes one job: while it lives, for a period, or for ever; within its task and tenant."""
+"""Unique keys: one job while it is live, for a period, or forever; per task and tenant."""
 
 import psycopg
 import pytest
@@ -23,7 +23,7 @@ def count(connection: psycopg.Connection) -> int:
 
 
 def finish(connection: psycopg.Connection) -> None:
-    """Run whatever is ready."""
+    """Run all ready jobs."""
     owner = session(connection)
     while got := take(connection, owner, 100):
         end(connection, owner, got, decided())
@@ -36,7 +36,7 @@ def test_a_live_job_blocks_its_unique_key(work: Work, connection: psycopg.Connec
     assert (first.created, second.created, second.id) == (True, False, first.id)
 
     take(connection, session(connection))
-    assert keyed.enqueue(3).id == first.id, "a running job lives"
+    assert keyed.enqueue(3).id == first.id, "a running job is live"
     assert row(connection, first.id)["args"] == {"number": 1}
 
 
@@ -61,7 +61,7 @@ def test_a_key_with_a_period_outlives_its_job(work: Work, connection: psycopg.Co
     assert later.id != first.id
     finish(connection)
     advance(connection, 3000)
-    assert keyed.enqueue(4).id == later.id, "the period begins anew with the job that was made"
+    assert keyed.enqueue(4).id == later.id, "the period restarts with the new job"
 
 
 def test_a_job_that_outlives_its_period_still_holds_its_key(work: Work, connection: psycopg.Connection) -> None:

@@ -1,4 +1,4 @@
-"""A connection of the wrong kind is refused with a sentence, before anything is written."""
+"""A connection of the wrong kind is refused with an error, before anything is written."""
 
 import asyncpg
 import psycopg

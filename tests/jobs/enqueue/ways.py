@@ -1,4 +1,4 @@
-"""The connections that a caller may bring, each inside a transaction that ends in commit or in roll back."""
+"""The supported connections of a caller, each in a transaction that is committed or rolled back."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager

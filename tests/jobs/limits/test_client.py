@@ -1,4 +1,4 @@
-"""`app.limits`: a program changes limits while everything runs, and whoever waits starts."""
+"""`app.limits`: limits are changed at run time, and waiting jobs start."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from tests.facts import auntil, one
 
 @pytest.fixture
 def ran(app: Sereno) -> list[int]:
-    """What a worker ran, of tasks that may not start as they are declared."""
+    """Return the jobs that a worker ran, of tasks that cannot start under their declared limits."""
     app.override(scheduler=False)
     done: list[int] = []
 
@@ -45,7 +45,7 @@ def enqueue(app: Sereno, task: str, count: int) -> None:
 
 
 def waiting(app: Sereno, name: str, count: int) -> Callable[[], bool]:
-    """Whether a worker has found that so many must wait, for the last time as far as it knows."""
+    """Return a condition: this many jobs wait for the limit."""
     return lambda: any(row.waiting == count for row in app.limits.list(name))
 
 
@@ -126,8 +126,8 @@ async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int
 
 
 async def test_an_endless_retry_after_does_not_stop_the_worker(app: Sereno, ran: list[int]) -> None:
-    @app.task(name="told", rate=Rate(100, name="told"))
-    async def told(n: int) -> RetryAfter:
+    @app.task(name="throttled", rate=Rate(100, name="throttled"))
+    async def throttled(n: int) -> RetryAfter:
         return RetryAfter("999999999999999")
 
     @app.task(name="free")
@@ -135,11 +135,11 @@ async def test_an_endless_retry_after_does_not_stop_the_worker(app: Sereno, ran:
         ran.append(n)
 
     async with app.working():
-        enqueue(app, "told", 1)
-        await auntil(lambda: any(row.closed for row in app.limits.list("told")))
+        enqueue(app, "throttled", 1)
+        await auntil(lambda: any(row.closed for row in app.limits.list("throttled")))
         enqueue(app, "free", 1)
         await auntil(lambda: len(ran) == 1)
-    (limiter,) = app.limits.show("told").keys
+    (limiter,) = app.limits.show("throttled").keys
     assert limiter.closed_until is not None
     assert limiter.closed_until < datetime.now(UTC) + timedelta(days=366)
 

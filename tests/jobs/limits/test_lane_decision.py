@@ -1,4 +1,4 @@
-"""Who may start: never more than a limit says, in turn, and nobody is forgotten who must wait."""
+"""The lane decision: never exceeds a limit, gives in turn, and forgets no waiting lane."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_an_order_that_gave_its_head_is_checked_again(room: int) -> None:
     (written,) = decided([head], [slots(7, 1, kind="order")], room).limiters
     assert head.count == 1
     assert written.look_in(1, 0.0) == SHORTEST_LOOK
-    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head was not to be had"
+    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head could not be claimed"
 
 
 def test_the_poll_interval_of_an_idle_limiter_grows() -> None:
@@ -242,7 +242,7 @@ def test_bands_are_walked_in_the_order_given(bands: list[int], first: int) -> No
     assert [each.band for each in lanes if each.count] == [first]
 
 
-# Queues, and what could not be looked at.
+# Queues, and lanes that could not be read.
 
 
 def test_the_limiters_of_a_queue_apply_to_all_its_jobs() -> None:
@@ -281,7 +281,7 @@ def test_a_due_limiter_without_waiting_lanes_is_written() -> None:
     assert [(limiter.id, limiter.look_in(0, 0.0)) for limiter in decision.limiters] == [(7, None)]
 
 
-# Whatever comes.
+# Properties that always hold.
 
 some_limiters = st.tuples(
     st.sampled_from(["slots", "slots", "rate", "rate", "order", "unknown"]),
@@ -354,7 +354,7 @@ def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes,
         if each.count and each.order_id is not None:
             assert (each.count, each.has_head) == (1, True)
         if each.count > each.at_once:
-            assert len(each.limiters) == 1, "who shares a slot passes one limiter"
+            assert len(each.limiters) == 1, "jobs that share a slot have one limiter"
             assert not each.is_rated
             assert each.fair is None
             assert 0 < each.at_once <= each.count <= each.at_once * MOST_IN_PARTY
@@ -365,7 +365,7 @@ def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes,
         if limiter.closed or limiter.kind == "unknown":
             assert entered[limiter.id] == 0
         elif limiter.kind == "rate":
-            # What costs more than a burst counts as one here; it leaves a debt.
+            # A job that costs more than a burst counts as one here; it leaves a debt.
             assert spent[limiter.id] <= (limiter.tokens or 0.0) + 1e-9
         elif entered[limiter.id]:
             assert held[limiter.id] + entered[limiter.id] <= (limiter.slots or 0)

@@ -1,4 +1,4 @@
-"""Jobs of one order run one after another; whatever keeps the head from running, it is found again afterwards."""
+"""Jobs of one order run one after another; a head that was blocked is found again afterwards."""
 
 import pytest
 
@@ -11,12 +11,12 @@ from tests.facts import advance
 from tests.jobs.job_steps import Connection, do, line
 from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
 
-# A claim with room for exactly one job, and one with room for more: they end differently.
+# A claim with one free slot, and one with more: they take different paths.
 either_room = pytest.mark.parametrize("room", [1, 5])
 
 
 def later(connection: Connection) -> None:
-    """Long enough for everything that is looked at by the clock."""
+    """Advance the clock until every limiter is due."""
     advance(connection, LONGEST_LOOK + 1)
 
 
@@ -103,7 +103,7 @@ def test_a_head_that_one_worker_does_not_know_is_found_by_another(database_url: 
 
 @either_room
 def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, room: int) -> None:
-    """An enqueue with the same unique key locks the job that it finds, and changes nothing."""
+    """An enqueue with the same unique key locks the existing job without changing it."""
     with line(database_url) as connection, line(database_url) as caller:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), unique_key="u")
@@ -140,11 +140,11 @@ def test_a_removed_head_unblocks_the_next_job(database_url: str, room: int, way:
 
 @either_room
 def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, room: int) -> None:
-    """The head stands in the lane whose turn is later; the other lane has nothing to give."""
+    """The head is in the lane with the later turn; the other lane has nothing to give."""
     with line(database_url) as connection:
         claimer = Claimer(connection)
         do(connection, limits.weigh("seldom", 0.01, "me"))
-        # It has had its part: its turn is far behind that of whoever comes new.
+        # It already had its share: its turn is far behind that of a new lane.
         ahead = put(connection, keys(fair="seldom"), 2)
         assert claimer.take_all(room) == ahead
         head = put(connection, keys(fair="seldom", order="a"))

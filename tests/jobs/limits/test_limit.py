@@ -1,4 +1,4 @@
-"""Limits as they are declared: checked where they are written, and filled in from what a job carries."""
+"""Declarations of limits: validated when declared, with keys filled in from the job."""
 
 import re
 from typing import Any

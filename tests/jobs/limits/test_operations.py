@@ -1,4 +1,4 @@
-"""Limits as people change them: what holds, what is refused and why, what the audit says."""
+"""Operator changes of limits: their effect, refusals and audit entries."""
 
 import math
 from datetime import UTC, datetime
@@ -20,13 +20,13 @@ HOSTILE = ["", TOO_LONG, "a\x00b", "\ud800", None, 7]
 
 @pytest.fixture
 def limited(manual: ManualWorker) -> ManualWorker:
-    """Limits of each kind, declared as a worker does when it starts."""
+    """Declare limits of each kind, as a worker does when it starts."""
 
     @manual.app.task(
         name="sync", concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood", burst=10)
     )
     def sync(name: str) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     manual.app.queue("reconcile", concurrency=Limit(3))
     manual.app.queue("apart", concurrency=Limit(4, key="{tenant}"), rate=Rate(5, name="own.rate"))
@@ -59,8 +59,8 @@ def test_numbers_in_words() -> None:
 
 def test_slots_are_changed_and_reset(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    changed = run(limits.set_slots("sync.concurrency", 5, note="more room", actor="eve@desk"))
-    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more room", "eve@desk")
+    changed = run(limits.set_slots("sync.concurrency", 5, note="more slots", actor="eve@desk"))
+    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more slots", "eve@desk")
     assert changed.declared == {"slots": 2}
     run(declare(limited.app.registry, "shop"))
     assert found(limited.app, "sync.concurrency").slots == 5, "a deploy does not undo it"
@@ -75,7 +75,7 @@ def test_slots_are_changed_and_reset(limited: ManualWorker) -> None:
         ("eve@desk", "limit.reset", "limit sync.concurrency"),
     ]
     detail = one(limited.connection, "select detail from sereno.audit where action = 'limit.set'")
-    assert detail == {"slots": 5, "queue": None, "note": "more room", "before": {"slots": 2}}
+    assert detail == {"slots": 5, "queue": None, "note": "more slots", "before": {"slots": 2}}
 
 
 def test_a_rate_is_changed_with_its_burst_or_with_the_default(limited: ManualWorker) -> None:
@@ -217,7 +217,7 @@ def test_close_until_and_open_again(limited: ManualWorker) -> None:
     run = limited.app.database.run
     until = run(limits.close("ifood", "30s", actor="eve@desk"))
     assert 20 < (until - datetime.now(UTC)).total_seconds() <= 30
-    assert run(limits.close("ifood", 1)) == until, "closing never shortens"
+    assert run(limits.close("ifood", 1)) == until, "closing again never shortens the time"
     detail = run(limits.show("ifood"))
     assert detail.limit.closed == 1
     assert [(limiter.key, limiter.closed_until) for limiter in detail.keys] == [("", until)]

@@ -1,4 +1,4 @@
-"""Jobs that share slots, in the list of a limiter."""
+"""Slot groups in the list of a limiter."""
 
 from hypothesis import given
 from hypothesis import strategies as st

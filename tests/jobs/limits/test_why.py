@@ -1,4 +1,4 @@
-"""Why is it not running, when there are limits? One test an answer."""
+"""`why` for jobs with limits: one test for each reason."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     ids = put(connection, keys(("ifood", "")), 4)
     assert claimer.take() == ids[:1]
     claimer.take()
-    # Half an hour less than a day: the words stay the same for so long.
+    # Half an hour less than a day: the text does not change within that time.
     advance(connection, 23.5 * 3600)
     answer = _why(app, ids[3])
     assert "The limit ifood allows 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
@@ -226,7 +226,7 @@ def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, c
 
 
 def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer) -> None:
-    """A lane with very many jobs, an order with many: by index, and never all of them."""
+    """A lane and an order with very many jobs are read by index, and never completely."""
     connection.execute(
         "insert into sereno.jobs (task, queue, keys, lane, order_id, state, ready_seq) "
         "select 'work', 'default', k, sereno.lane_of('default', k), sereno.order_of('default', k), 'ready', "

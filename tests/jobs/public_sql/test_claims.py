@@ -1,4 +1,4 @@
-"""Claims by SQL: what a worker in another language gets, and what it does not."""
+"""Claims by SQL, for workers in other languages."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -164,7 +164,7 @@ def test_the_limit_of_a_queue_applies_to_all_its_jobs(connection: Connection) ->
 
 
 def test_a_slot_that_comes_free_by_sql_is_taken_at_once(connection: Connection) -> None:
-    """Nobody has to wait for the date on the limiter: it is handed over."""
+    """The limiter is handed over, so no worker waits until it is due."""
     set_limit(connection, "one", Limit(1))
     first, second = put(connection, keys(("one", "")), 2)
     worker, other = SqlWorker(connection), Claimer(connection)
@@ -198,7 +198,7 @@ def test_the_slot_of_a_released_job_is_handed_over(connection: Connection, way: 
 
 
 def test_a_stalled_transaction_that_holds_a_limiter_is_ended(connection: Connection) -> None:
-    """A claim in a transaction that is left open would hold up everybody who passes the same limiter."""
+    """A claim in an open transaction would block all jobs under the same limiter."""
     set_limit(connection, "one", Limit(1))
     put(connection, keys(("one", "")))
     worker = SqlWorker(connection)

@@ -64,7 +64,7 @@ def test_a_session_that_lost_its_lease_changes_nothing(
 
 @pytest.mark.parametrize("word", ["succeeded", "retry", "dead"])
 def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> None:
-    """Its session lives, and has the job again, in another attempt."""
+    """Its session is alive and holds the job again, in another attempt."""
     add(connection)
     worker = SqlWorker(connection)
     (first,) = worker.claim()
@@ -79,7 +79,7 @@ def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> 
 
 
 def test_an_expired_lease_that_is_renewed_in_time_stays_valid(connection: Connection) -> None:
-    """Nobody had declared the session dead: its job is still its own."""
+    """The session was not declared dead, so it still holds its job."""
     add(connection)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
@@ -125,7 +125,7 @@ def test_a_settlement_whose_reply_was_lost_can_be_repeated(connection: Connectio
     assert [(each.settled, each.state) for each in again] == [(True, state) for state in states]
     assert {each.why for each in again} == {"it was written before"}
     assert snapshot(connection) == before
-    # What it never said, it has not: not even after it was closed.
+    # An outcome that was never sent is not reported as applied, not even after the session was closed.
     worker.close()
     assert [each.settled for each in worker.settle(*said)] == [True, True, True]
     assert worker.end([fourth]) == [False]

@@ -1,4 +1,4 @@
-"""What ended by SQL is counted where people look."""
+"""Attempts settled by SQL are counted in the statistics."""
 
 from sereno.jobs import error_groups, minute_stats
 from sereno.telemetry.metrics import BUCKETS
@@ -85,7 +85,7 @@ def test_tenants_beyond_a_hundred_are_counted_without_a_name(connection: Connect
 
 
 def test_a_stalled_transaction_that_holds_figures_is_ended(connection: Connection) -> None:
-    """Rows of figures are everybody's: a heartbeat in a transaction that is left open would hold up all workers."""
+    """All workers write the same rows of figures: a heartbeat in an open transaction would block them."""
     add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim())

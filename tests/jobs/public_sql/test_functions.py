@@ -1,4 +1,4 @@
-"""The public functions as a whole: their shape, who may call them, in which schema."""
+"""The public functions: their signatures, privileges and schema."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def test_the_public_functions_have_version_1(connection: Connection) -> None:
 
 
 def test_public_functions_keep_their_shape(connection: Connection) -> None:
-    """Whoever changes this list breaks somebody's program: arguments and columns are only added, at the end."""
+    """A change of this list breaks programs of users: arguments and columns are only added, at the end."""
     found = connection.execute(
         "select proname || '(' || regexp_replace(pg_get_function_arguments(oid), ' DEFAULT [^,)]+', '', 'g') || ') ' "
         "|| pg_get_function_result(oid) from pg_proc "
@@ -41,7 +41,7 @@ def test_public_functions_keep_their_shape(connection: Connection) -> None:
 
 @pytest.fixture
 def role(connection: Connection, server_url: str) -> Iterator[str]:
-    """A role that may log in, and nothing else."""
+    """Create a role that may only log in."""
     name = f"worker_{one(connection, 'select pg_backend_pid()')}"
     connection.execute(f"create role {name} login".encode())
     yield name

@@ -1,4 +1,4 @@
-"""Sessions by SQL: opened, kept by heartbeats, closed; and what a house without a worker in Python still does."""
+"""Sessions by SQL: opened, renewed by heartbeats, closed; and maintenance without a Python worker."""
 
 from datetime import timedelta
 from typing import Any
@@ -86,7 +86,7 @@ def test_a_listening_session_is_notified_of_new_jobs(connection: Connection, dat
     with psycopg.connect(database_url, autocommit=True) as ear:
         ear.execute('listen "sereno.ready"')
         connection.execute("select sereno.enqueue('work')")
-        # Whatever was told before this is there before it.
+        # Earlier notifications arrive before this one.
         connection.execute("""select pg_notify('sereno.ready', 'end')""")
         told = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
     assert told == ["default", "end"][1 - listens :]
@@ -132,7 +132,9 @@ def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(connection: Con
     worker = SqlWorker(connection, lease="30 seconds")
     known, *lost = worker.claim()
     assert worker.beat([known.id]).lost == []
-    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, "it may be under way"
+    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, (
+        "its reply may be on the way"
+    )
     advance(connection, 11)
     worker.beat()
     assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, "nothing was compared"
@@ -143,7 +145,7 @@ def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(connection: Con
 
 
 def test_maintenance_works_without_a_python_worker(connection: Connection) -> None:
-    """Dead sessions are found, their jobs come back, and future ones are promoted."""
+    """Dead sessions are found, their jobs are rescued, and scheduled jobs are promoted."""
     (id_,) = add(connection)
     later = add(connection, delay=40)
     silent = SqlWorker(connection)

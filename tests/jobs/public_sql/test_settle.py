@@ -1,4 +1,4 @@
-"""`sereno.settle_jobs` writes what the worker in Python writes, and refuses what makes no sense."""
+"""`sereno.settle_jobs` writes the same as the Python worker, and refuses invalid outcomes."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,10 +18,10 @@ from tests.jobs.public_sql.sql_worker import SqlWorker, outcome, snapshot
 
 
 def raised(error: Exception) -> Exception:
-    """With a traceback."""
+    """Return the error with a traceback."""
     try:
         raise error  # noqa: TRY301 - for its traceback
-    except Exception as caught:  # noqa: BLE001 - whatever it is
+    except Exception as caught:  # noqa: BLE001 - any exception
         return caught
 
 
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Ending, Backoff]] = {
 
 
 def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
-    """What another language says where the worker in Python has this ending. It leaves out what it can."""
+    """Return the outcome that a worker in another language sends for this ending, without optional fields."""
     found = decision.error
     said: dict[str, Any] = {}
     if found is not None:
@@ -54,7 +54,7 @@ def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
     return {"word": decision.outcome, **said}
 
 
-# What differs between two jobs of one kind.
+# Columns that differ between two equal jobs.
 OWN = {
     "id",
     "job_id",
@@ -63,7 +63,7 @@ OWN = {
     "args",
     "started_at",
     "finished_at",
-    # The day by which an attempt is kept is that of finished_at.
+    # The partition key of an attempt is derived from finished_at.
     "kept_from",
     "run_at",
     "created_at",
@@ -73,7 +73,7 @@ TABLES = {"jobs": "id", "history": "id", "attempts": "job_id", "schedule_ends": 
 
 
 def everything(connection: Connection, job_id: int) -> dict[str, list[dict[str, Any]]]:
-    """All rows about a job. Of moments, how long after the settlement: that much is alike."""
+    """Return all rows about a job, with times relative to the settlement, so that they can be compared."""
     found = {}
     settled = one(connection, "select max(finished_at) from sereno.attempts where job_id = %s", job_id)
     for table, column in TABLES.items():
@@ -92,14 +92,14 @@ def _alike(name: str, value: Any, _: dict[str, Any]) -> Any:
 
 
 def _waits(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
-    """How long after its attempt ended it is due."""
+    """Return how long after the end of its attempt the job is due."""
     if of.get("state") != "scheduled" or settled is None:
         return {}
     return {"wait": of["run_at"] - settled}
 
 
 def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False) -> Callable[[], None]:
-    """Two of a kind: made by a schedule, with everything that a job can have."""
+    """Create two equal jobs of a schedule, with every option."""
     add(connection, 2, tenant="r42", trace="t", tags=["a"], priority=2)
     connection.execute(
         "update sereno.jobs set schedule_id = 7, planned_at = run_at, stands_for = 1, crashes = %s", [crashes]
