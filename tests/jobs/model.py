@@ -17,7 +17,7 @@ class ModelJob:
     crashes: int = 0
     snoozes: int = 0
     releases: int = 0
-    asked: bool = False
+    cancel_requested: bool = False
 
     @property
     def seen(self) -> tuple[object, ...]:
@@ -75,25 +75,25 @@ class Model:
         if outcome in COUNTER:
             counter = COUNTER[outcome]
             due = job.due if outcome == "release" else self.now + delay
-            state = "cancelled" if job.asked else self.waiting(due)
+            state = "cancelled" if job.cancel_requested else self.waiting(due)
             count = {counter: getattr(job, counter) + 1}
-            self.jobs[id_] = replace(job, state=state, due=due, asked=False, **count)
+            self.jobs[id_] = replace(job, state=state, due=due, cancel_requested=False, **count)
         else:
             failures = job.failures + (outcome == "dead")
-            self.jobs[id_] = replace(job, state=outcome, failures=failures, asked=False)
+            self.jobs[id_] = replace(job, state=outcome, failures=failures, cancel_requested=False)
 
     def cancel(self, id_: int) -> None:
         job = self.jobs[id_]
         if job.state == "running":
-            self.jobs[id_] = replace(job, asked=True)
+            self.jobs[id_] = replace(job, cancel_requested=True)
         elif job.state in LIVE:
-            self.jobs[id_] = replace(job, state="cancelled", asked=False)
+            self.jobs[id_] = replace(job, state="cancelled", cancel_requested=False)
 
     def requeue(self, id_: int) -> bool:
         job = self.jobs[id_]
         if job.state in LIVE or self.live(job.key) is not None:
             return False
-        self.jobs[id_] = replace(job, state="ready", due=self.now, failures=0, crashes=0, asked=False)
+        self.jobs[id_] = replace(job, state="ready", due=self.now, failures=0, crashes=0, cancel_requested=False)
         return True
 
     def expire(self) -> None:

@@ -57,7 +57,7 @@ def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "told"),
+    ("args", "kwargs", "reason"),
     [
         (("r42",), {}, "missing a required argument: 'month'"),
         ((), {}, "account"),
@@ -66,9 +66,9 @@ def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
         (("r42", 7), {"account": "r43"}, "multiple values"),
     ],
 )
-def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, told: str) -> None:
+def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, reason: str) -> None:
     message = refused(plain, *args, **kwargs)
-    assert told in message
+    assert reason in message
     assert "it takes (account, month, note)" in message
 
 
@@ -118,10 +118,10 @@ def test_none_is_not_mistaken_for_nan() -> None:
 
 
 @pytest.mark.parametrize("nest", range(4))
-@pytest.mark.parametrize(("bad", "told"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
-def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(bad: str, told: str, nest: int) -> None:
-    assert told in refused(anything, NESTS[nest](bad))
-    assert told in refused(anything, {bad: 1})
+@pytest.mark.parametrize(("bad", "reason"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
+def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(bad: str, reason: str, nest: int) -> None:
+    assert reason in refused(anything, NESTS[nest](bad))
+    assert reason in refused(anything, {bad: 1})
 
 
 def test_text_that_only_looks_like_nul_is_accepted() -> None:

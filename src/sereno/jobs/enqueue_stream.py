@@ -35,7 +35,7 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
             cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += answer(operation, cursor.fetchall())
+            made += created_jobs(operation, cursor.fetchall())
     return made
 
 
@@ -53,7 +53,7 @@ async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Jo
             await cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += answer(operation, await cursor.fetchall())
+            made += created_jobs(operation, await cursor.fetchall())
     return made
 
 
@@ -63,7 +63,7 @@ def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
         yield chunk
 
 
-def answer(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
+def created_jobs(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
     """Return the result of a one-statement operation for these rows."""
     try:
         operation.send(rows)

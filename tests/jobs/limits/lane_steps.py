@@ -75,7 +75,7 @@ class Claimer:
         lease: float = 1e9,
         slot_groups: bool = False,
     ) -> None:
-        self._no_parties: Any = () if slot_groups else Everything()
+        self._slow_lanes: Any = () if slot_groups else Everything()
         self.memory = KnownLimiters()
         self.connection = connection
         self.tasks = tasks
@@ -105,7 +105,7 @@ class Claimer:
 
     def _claim(self, room: int, now: int | None, *, turned: bool) -> LaneClaim:
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
-        asked = wanted(room, self.queue) | {
+        request = wanted(room, self.queue) | {
             "now": room if now is None else now,
             "lanes": room,
             "bands": [{"band": band, "after": self._after.get((self.queue, band), 0.0)} for band in order],
@@ -120,10 +120,10 @@ class Claimer:
                     lane_claim.claim_lanes(
                         self.session,
                         self.tasks,
-                        [asked],
+                        [request],
                         {limiter: len(ids) or 1 for limiter, ids in freed.items()},
                         bands,
-                        self._no_parties,
+                        self._slow_lanes,
                         known,
                     ),
                 )

@@ -114,7 +114,7 @@ def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(which: Callable[[La
 
 def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
     lanes = [lane(1, 7), lane(2, 8)]
-    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, no_parties={1})
+    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, slow_lanes={1})
     assert counts(*lanes) == [1, 9]
 
 

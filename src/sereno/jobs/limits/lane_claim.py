@@ -111,32 +111,32 @@ def hand_over(limiters: Collection[int]) -> Operation[set[int]]:
 def claim_lanes(
     session: int,
     tasks: Collection[str],
-    asked: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
     freed: Mapping[int, int],
     bands: Sequence[int],
-    no_parties: Collection[int] = (),
+    slow_lanes: Collection[int] = (),
     known: Mapping[int, KnownLimiter] = NOTHING,
     free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
     """Claim jobs of lanes, as far as their limiters admit them.
 
-    `asked`: objects with queue, now, room (free slots), lanes, floors, and bands, each with the turn after which to
-    read. `freed`: limiters, and how many jobs left them. `bands`: in the order to be walked. `no_parties`: lanes of
+    `requests`: objects with queue, now, room (free slots), lanes, floors, and bands, each with the turn after which to
+    read. `freed`: limiters, and how many jobs left them. `bands`: in the order to be walked. `slow_lanes`: lanes of
     slow jobs, which do not share slots. `known`: by limiter, jobs known to have ended. `free`: how many jobs may start
     in their own processes; unbounded by default.
     """
     rows = yield Statement(
         _sql["take"],
         {
-            "asked": encoder.encode(asked).decode(),
+            "asked": encoder.encode(requests).decode(),
             "freed": encoder.encode([{"limiter": limiter, "most": most} for limiter, most in freed.items()]).decode(),
         },
     )
     taken = _taken.decode(rows[0][0])
     foreign = _recall(taken.limiters, known)
     yield from _drop_ended(doubtful(taken.limiters))
-    rooms = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in asked}
-    decision = decide(taken, rooms, bands, no_parties)
+    capacities = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in requests}
+    decision = decide(taken, capacities, bands, slow_lanes)
     result = LaneClaim(
         missed=decision.missed | set(taken.missed),
         more=decision.more,
@@ -153,7 +153,7 @@ def claim_lanes(
     served: dict[int, list[ClaimedJob]] = {}
     moment = taken.moment
     if giving:
-        result.jobs, served = yield from _pick(session, tasks, giving, asked, free or _unbounded(asked))
+        result.jobs, served = yield from _pick(session, tasks, giving, requests, free or _unbounded(requests))
         moment = taken.spent_at(max((job.claimed_at for job in result.jobs), default=0.0))
         _note(result, giving, served, taken.limiters)
     if decision.lanes or decision.limiters:
@@ -210,19 +210,19 @@ def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
     return {(lane.queue, lane.band): lane.turn for lane in lanes if lane.behind is None and lane.fair is None}
 
 
-def _unbounded(asked: Sequence[Mapping[str, Any]]) -> FreeProcesses:
-    return FreeProcesses((), MOST_ROWS, {item["queue"]: MOST_ROWS for item in asked})
+def _unbounded(requests: Sequence[Mapping[str, Any]]) -> FreeProcesses:
+    return FreeProcesses((), MOST_ROWS, {item["queue"]: MOST_ROWS for item in requests})
 
 
 def _pick(
     session: int,
     tasks: Collection[str],
     lanes: Sequence[Lane],
-    asked: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
     free: FreeProcesses,
 ) -> Operation[tuple[list[ClaimedJob], dict[int, list[ClaimedJob]]]]:
     """Return the claimed jobs, and by lane those that it gave, in order."""
-    queues = [item["queue"] for item in asked]
+    queues = [item["queue"] for item in requests]
     place = {queue: number for number, queue in enumerate(queues, 1)}
     rows = yield Statement(
         _sql["pick"],
@@ -236,7 +236,7 @@ def _pick(
             "orders": array([lane.order_id for lane in lanes]),
             "priorities": array([lane.floor_priority for lane in lanes]),
             "seqs": array([lane.floor_seq for lane in lanes]),
-            "floors": encoder.encode({item["queue"]: item["floors"] for item in asked}).decode(),
+            "floors": encoder.encode({item["queue"]: item["floors"] for item in requests}).decode(),
             "most": max(FEWEST_ROWS, MOST_ROWS // len(lanes)),
             "isolated": list(free.isolated),
             "processes": free.processes,

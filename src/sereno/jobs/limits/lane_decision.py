@@ -210,11 +210,11 @@ class Decision:
 
 
 def decide(
-    taken: LockedLanes, rooms: Mapping[str, QueueRoom], bands: Sequence[int], no_parties: Collection[int] = ()
+    taken: LockedLanes, capacities: Mapping[str, QueueRoom], bands: Sequence[int], slow_lanes: Collection[int] = ()
 ) -> Decision:
     """Return how many jobs of each lane may start, and which lanes wait for what. `bands`: in the order to be walked.
 
-    `no_parties`: lanes whose jobs are too slow to share a slot.
+    `slow_lanes`: lanes whose jobs are too slow to share a slot.
     """
     decision = Decision()
     limiters = {limiter.id: limiter for limiter in taken.limiters}
@@ -222,7 +222,7 @@ def decide(
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(limiters[limiter].kind == "rate" for limiter in lane.limiters)
-    giving = _LaneTurn(lanes, limiters, rooms, decision, no_parties)
+    giving = _LaneTurn(lanes, limiters, capacities, decision, slow_lanes)
     of_band: dict[int, list[Lane]] = {}
     for lane in lanes:
         of_band.setdefault(lane.band, []).append(lane)
@@ -296,16 +296,16 @@ class _LaneTurn:
         self,
         lanes: Sequence[Lane],
         limiters: Mapping[int, Limiter],
-        rooms: Mapping[str, QueueRoom],
+        capacities: Mapping[str, QueueRoom],
         decision: Decision,
-        no_parties: Collection[int],
+        slow_lanes: Collection[int],
     ) -> None:
-        room = sum(each.ahead for each in rooms.values())
-        self._rooms = rooms
+        capacity = sum(each.ahead for each in capacities.values())
+        self._capacities = capacities
         self._decision = decision
-        self._most = max(4, 4 * room // max(1, len(lanes)))
-        self._no_parties = no_parties
-        self._is_crowded = len(lanes) >= sum(each.lanes for each in rooms.values())
+        self._most = max(4, 4 * capacity // max(1, len(lanes)))
+        self._slow_lanes = slow_lanes
+        self._is_crowded = len(lanes) >= sum(each.lanes for each in capacities.values())
         self._passing = Counter(limiter for lane in lanes for limiter in lane.limiters)
         self._passed = {
             id(lane): [(limiters[limiter], units) for limiter, units in zip(lane.limiters, lane.units, strict=True)]
@@ -315,7 +315,7 @@ class _LaneTurn:
     def in_rounds(self, lanes: list[Lane]) -> None:
         """Give each lane an equal share, the longest waiting first, then the remainder one by one."""
         lanes.sort(key=_turn)
-        if lanes and (part := self._rooms[lanes[0].queue].ahead // len(lanes)) > 1:
+        if lanes and (part := self._capacities[lanes[0].queue].ahead // len(lanes)) > 1:
             for lane in lanes:
                 self._give_part(lane, part)
         while lanes:
@@ -326,13 +326,13 @@ class _LaneTurn:
         passed = self._passed[id(lane)]
         if not self._is_alone(passed):
             return
-        limiter, room = passed[0][0], self._rooms[lane.queue]
-        count = min(part, room.ahead, self._most, limiter.free())
+        limiter, capacity = passed[0][0], self._capacities[lane.queue]
+        count = min(part, capacity.ahead, self._most, limiter.free())
         if count > 0:
             limiter.touched = True
             limiter.count += count
             lane.count = lane.at_once = count
-            room.ahead -= count
+            capacity.ahead -= count
 
     def by_turn(self, lanes: list[Lane]) -> None:
         """Give to the lane with the least service, divided by its weight."""
@@ -346,17 +346,17 @@ class _LaneTurn:
                 heappop(heap)
 
     def _give_one(self, lane: Lane) -> bool:
-        room = self._rooms[lane.queue]
-        if not room.has_place(lane) or lane.count >= self._most:
+        capacity = self._capacities[lane.queue]
+        if not capacity.has_place(lane) or lane.count >= self._most:
             self._decision.more.add(lane.queue)
             return False
         passed = self._passed[id(lane)]
         for limiter, units in passed:
             if not limiter.admits(units) or (limiter.id == lane.order_id and not lane.has_head):
-                if room.behind > 0 and self._may_share(lane, passed):
+                if capacity.behind > 0 and self._may_share(lane, passed):
                     lane.count += 1
-                    room.take(lane)
-                    room.behind -= 1
+                    capacity.take(lane)
+                    capacity.behind -= 1
                     return True
                 # Among many lanes, one that gave something is read again at its next turn; it may be free then.
                 if not (lane.count and self._is_crowded):
@@ -367,7 +367,7 @@ class _LaneTurn:
             limiter.let_in(units)
         lane.count += 1
         lane.at_once += 1
-        room.take(lane)
+        capacity.take(lane)
         return True
 
     def _may_share(self, lane: Lane, passed: Sequence[tuple[Limiter, int]]) -> bool:
@@ -380,7 +380,7 @@ class _LaneTurn:
             and self._is_alone(passed)
             and lane.fair is None
             and lane.id is not None
-            and lane.id not in self._no_parties
+            and lane.id not in self._slow_lanes
         )
 
     def _is_alone(self, passed: Sequence[tuple[Limiter, int]]) -> bool:
