@@ -19,9 +19,9 @@ class Access(NamedTuple):
     bounded: bool
 
 
-def plan(connection: Connection, noun: str, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def plan(connection: Connection, file: str, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return both plans of a prepared statement: custom and generic."""
-    sql = queries(noun)[name]
+    sql = queries(file)[name]
     tops = [_top(connection.execute(f"explain (format json) {sql}".encode(), params).fetchone())]
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = f"explain (generic_plan, format json) {numbered(sql)}".encode()
@@ -35,9 +35,9 @@ def numbered(sql: str) -> str:
     return PLACEHOLDER.sub(lambda match: f"${names.index(match[1]) + 1}", sql)
 
 
-def _top(answer: tuple[Any, ...] | None) -> dict[str, Any]:
-    assert answer is not None
-    top: dict[str, Any] = answer[0][0]["Plan"]
+def _top(row: tuple[Any, ...] | None) -> dict[str, Any]:
+    assert row is not None
+    top: dict[str, Any] = row[0][0]["Plan"]
     return top
 
 

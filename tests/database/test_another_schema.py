@@ -86,7 +86,7 @@ async def test_the_longest_schema_name_works_for_every_operation(
 
     channels = {f"{schema}.{name}" for name in ("ready", "schedule", "cancel", "clock")}
     heard: set[str] = set()
-    connection.add_notify_handler(lambda told: heard.add(told.channel))
+    connection.add_notify_handler(lambda notice: heard.add(notice.channel))
     for channel in channels:
         connection.execute(f'listen "{channel}"')
     async with app.working({"default": 3}):

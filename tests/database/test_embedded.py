@@ -202,9 +202,9 @@ def test_starts_serves_and_is_gone_after_stop(place: Path) -> None:
 
 def test_keeps_its_data(place: Path) -> None:
     with EmbeddedPostgres(place / ".sereno") as server:
-        execute(server.url, "create table kept as select 42 as answer")
+        execute(server.url, "create table stored as select 42 as answer")
     with EmbeddedPostgres(place / ".sereno") as server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
 def test_is_durable_and_keeps_to_utc(running: EmbeddedPostgres) -> None:
@@ -352,11 +352,11 @@ exec {wheel_bin_dir()}/{name} "$@"
 def test_starts_again_after_the_server_was_killed(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
-    execute(url, "create table kept as select 42 as answer")
+    execute(url, "create table stored as select 42 as answer")
     os.kill(server_process(url), signal.SIGKILL)
     server.stop()
     with server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
 def test_a_reused_process_id_does_not_prevent_a_start(place: Path) -> None:
@@ -367,17 +367,17 @@ def test_a_reused_process_id_does_not_prevent_a_start(place: Path) -> None:
         owner = postmaster_file.stat().st_uid
     account = owner if os.geteuid() == 0 else None
     # PostgreSQL trusts the file if it may signal the process, so this process has the server's user.
-    with subprocess.Popen(["sleep", "600"], user=account) as stranger:
+    with subprocess.Popen(["sleep", "600"], user=account) as other:
         try:
             socket_lock = postmaster_file.parents[1] / ".s.PGSQL.5432.lock"
             for left in (postmaster_file, socket_lock):
-                left.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
+                left.write_text("\n".join([str(other.pid), *lines[1:]]) + "\n")
                 os.chown(left, owner, -1)
             with EmbeddedPostgres(directory) as server:
-                assert server_process(server.url) != stranger.pid
-            assert stranger.poll() is None
+                assert server_process(server.url) != other.pid
+            assert other.poll() is None
         finally:
-            stranger.kill()
+            other.kill()
 
 
 def test_a_manually_launched_server_is_used_and_left_running(place: Path) -> None:
@@ -559,14 +559,14 @@ def test_a_private_home_stays_private(closed_home: Path, system_directory: Path)
     installed = wheel_bin_dir().parents[1]
     before = modes(project, installed)
     with EmbeddedPostgres(project / ".sereno") as server:
-        execute(server.url, "create table kept as select 42 as answer")
+        execute(server.url, "create table stored as select 42 as answer")
         data = Path(query(server.url, "show data_directory"))
         assert data.is_relative_to(system_directory)
         assert stat.S_IMODE(data.stat().st_mode) == 0o700
         assert {path: mode for path, mode in modes(project, installed).items() if path in before} == before
     closed_home.chmod(0o755)
     with EmbeddedPostgres(project / ".sereno") as server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
 @only_root
@@ -613,9 +613,9 @@ def test_an_ordinary_user_keeps_everything_in_the_directory(place: Path) -> None
 
     def use_twice() -> str:
         with EmbeddedPostgres(directory) as server:
-            execute(server.url, "create table if not exists kept as select 42 as answer")
+            execute(server.url, "create table if not exists stored as select 42 as answer")
         with EmbeddedPostgres(directory) as server:
-            return query(server.url, "select answer || current_setting('data_directory') from kept")
+            return query(server.url, "select answer || current_setting('data_directory') from stored")
 
     assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"
     assert {path.stat().st_uid for path in directory.rglob("*")} == {nobody.pw_uid}

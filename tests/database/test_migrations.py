@@ -130,12 +130,12 @@ def test_a_held_lock_is_retried_without_blocking_others(
 
     with psycopg.connect(database_url) as reader, ThreadPoolExecutor(1) as threads:
         reader.execute("select count(*) from sereno.jobs")
-        answer = threads.submit(call)
+        future = threads.submit(call)
         until(lambda: waits_for_a_lock(connection))
         add(connection, 1)
-        assert not answer.done()
+        assert not future.done()
         reader.rollback()
-        assert answer.result() == [MORE]
+        assert future.result() == [MORE]
     assert one(connection, "select count(extra) from sereno.jobs") == 0
 
 

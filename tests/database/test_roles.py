@@ -100,14 +100,14 @@ def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connect
         dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
         there.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
         there.execute(f"grant create on database {there.info.dbname} to {dba}".encode())
-        with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as hands:
-            migrate(hands)
-            assert len(roles.create(hands, "sereno", prefix)) == len(LOGINS)
-            assert roles.create(hands, "sereno", prefix) == []
-            hands.execute(f"grant {prefix}_owner to {deployer}".encode())
-        with psycopg.connect(as_login(empty_database_url, deployer), autocommit=True) as hands:
-            hands.execute("create table sereno.of_an_upgrade (id bigint)")
-            assert roles.create(hands, "sereno", prefix) == []
+        with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as own:
+            migrate(own)
+            assert len(roles.create(own, "sereno", prefix)) == len(LOGINS)
+            assert roles.create(own, "sereno", prefix) == []
+            own.execute(f"grant {prefix}_owner to {deployer}".encode())
+        with psycopg.connect(as_login(empty_database_url, deployer), autocommit=True) as own:
+            own.execute("create table sereno.of_an_upgrade (id bigint)")
+            assert roles.create(own, "sereno", prefix) == []
         owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.of_an_upgrade'::regclass"
         assert one(there, owner) == f"{prefix}_owner"
         with psycopg.connect(as_login(empty_database_url, f"{prefix}_worker"), autocommit=True) as worker:

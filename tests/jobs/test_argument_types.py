@@ -102,7 +102,7 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
-def door(kind: Any) -> Arguments:
+def arguments_of(kind: Any) -> Arguments:
     def work(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - annotated below
 
     work.__annotations__["value"] = kind
@@ -111,7 +111,7 @@ def door(kind: Any) -> Arguments:
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=lambda part: repr(part)[:40])
 def test_a_value_comes_back_as_its_type(kind: Any, value: Any) -> None:
-    arguments = door(kind)
+    arguments = arguments_of(kind)
     (back,) = arguments.decode(arguments.encode((value,), {}, 10_000))
     assert back == value
     assert type(back) is type(value)
@@ -138,9 +138,9 @@ def test_a_value_comes_back_as_its_type(kind: Any, value: Any) -> None:
 )
 def test_a_value_of_another_type_is_refused(kind: Any, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match=r"^task work: "):
-        door(kind).encode((wrong,), {}, 10_000)
+        arguments_of(kind).encode((wrong,), {}, 10_000)
 
 
 def test_a_model_in_an_untyped_argument_is_stored_as_its_json() -> None:
-    arguments = door(Any)
+    arguments = arguments_of(Any)
     assert arguments.decode(arguments.encode(([AsModel("a")],), {}, 10_000)) == ([{"name": "a"}],)

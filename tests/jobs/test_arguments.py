@@ -21,18 +21,18 @@ class Ctx:
     """Stands for the worker's context."""
 
 
-def door(function: Callable[..., Any], *, each: bool = False) -> Arguments:
+def arguments_of(function: Callable[..., Any], *, each: bool = False) -> Arguments:
     return Arguments("work", function, context=Ctx, each=each)
 
 
 def round_trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    arguments = door(function)
+    arguments = arguments_of(function)
     return arguments.decode(arguments.encode(args, kwargs, LIMIT))
 
 
 def refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     with pytest.raises(InvalidArguments, match=r"^task work: ") as refusal:
-        door(function).encode(args, kwargs, LIMIT)
+        arguments_of(function).encode(args, kwargs, LIMIT)
     return str(refusal.value)
 
 
@@ -52,7 +52,7 @@ def untyped(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 
 
 
 def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
-    assert door(plain).encode(("r42",), {"month": 7}, LIMIT) == b'{"account":"r42","month":7}'
+    assert arguments_of(plain).encode(("r42",), {"month": 7}, LIMIT) == b'{"account":"r42","month":7}'
     assert round_trip(plain, "r42", month=7) == ("r42", 7, None)
 
 
@@ -145,7 +145,7 @@ def test_a_cyclic_value_is_refused() -> None:
 
 
 def test_arguments_given_as_json_get_the_same_checks() -> None:
-    arguments = door(plain)
+    arguments = arguments_of(plain)
     assert arguments.encode_json(b'{"month": 7, "account": "r42"}', LIMIT) == b'{"account":"r42","month":7}'
     for wrong in (b"", b"[]", b'"x"', b"{", b"\xff", b'{"account": "r42"}', b'{"account": "r42", "month": 7, "x": 1}',
                   b'{"account": "a\\u0000", "month": 7}', b'{"account": "\\ud800", "month": 7}'):  # fmt: skip
@@ -156,7 +156,7 @@ def test_arguments_given_as_json_get_the_same_checks() -> None:
 def test_stored_arguments_that_no_longer_match_are_refused_when_decoded() -> None:
     for stored in (b'{"account": "r"}', b'{"account": "r", "month": "x"}', b'{"account": "r", "month": 1, "old": 1}'):
         with pytest.raises(InvalidArguments, match="task work"):
-            door(plain).decode(stored)
+            arguments_of(plain).decode(stored)
 
 
 texts = st.text(st.characters(), max_size=5)
@@ -183,7 +183,7 @@ def is_storable(value: Any) -> bool:
 
 @given(json_values)
 def test_any_value_round_trips_or_is_refused(value: Any) -> None:
-    arguments = door(anything)
+    arguments = arguments_of(anything)
     try:
         raw = arguments.encode((value,), {}, 10_000)
     except InvalidArguments:
@@ -217,7 +217,7 @@ def test_the_context_is_passed_at_any_position() -> None:
 
     context = Ctx()
     for function in (first, middle, last, named, all_named, named_after):
-        arguments = door(function)
+        arguments = arguments_of(function)
         assert (arguments.context_name, arguments.names) == ("ctx", ("a", "b"))
         values = arguments.decode(arguments.encode((), {"a": 1, "b": 2}, LIMIT))
         assert arguments.call(function, values, context) == (context, 1, 2)
@@ -228,7 +228,7 @@ def test_defaults_are_applied_when_the_job_runs_and_never_shared() -> None:
         seen.append(a)
         return a, seen, deep
 
-    arguments = door(work)
+    arguments = arguments_of(work)
     raw = arguments.encode((), {}, LIMIT)
     assert raw == b"{}"
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_a_batch_task_takes_one_item_of_its_list() -> None:
     def work(ctx: Ctx, items: list[Point]) -> Any:
         return items
 
-    arguments = door(work, each=True)
+    arguments = arguments_of(work, each=True)
     assert arguments.names == ("item",)
     (value,) = arguments.decode(arguments.encode((Point(x=1),), {}, LIMIT))
     assert arguments.call(work, ([value, value],), Ctx()) == [Point(x=1), Point(x=1)]
@@ -249,7 +249,7 @@ def test_a_batch_task_may_name_its_list() -> None:
     def work(*, items: list[int]) -> Any:
         return items
 
-    assert door(work, each=True).call(work, ([1, 2],), None) == [1, 2]
+    assert arguments_of(work, each=True).call(work, ([1, 2],), None) == [1, 2]
 
 
 def two_rivals(value: Point | msgspec.Struct) -> None: ...
@@ -278,10 +278,10 @@ def unresolved(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # n
 @pytest.mark.parametrize("function", [two_rivals, two_classes, with_args, with_kwargs, positional_only, unresolved])
 def test_a_signature_that_cannot_be_stored_is_refused_when_it_is_declared(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError):
-        door(function)
+        arguments_of(function)
 
 
 @pytest.mark.parametrize("function", [plain, anything, with_args])
 def test_a_batch_task_that_takes_no_list_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError):
-        door(function, each=True)
+        arguments_of(function, each=True)

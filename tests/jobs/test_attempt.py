@@ -171,9 +171,9 @@ def test_a_settlement_holds_exact_built_in_values_only() -> None:
             assert type(decide(ending).reason) is str
     snoozed = decide(Snooze(Seconds(60)))
     assert (snoozed.delay, type(snoozed.delay)) == (60.0, float)
-    told = decide(RetryAfter(Seconds(60), limit="api")).throttle
-    assert told == Throttle(60.0, "api")
-    assert type(told.seconds) is float
+    throttle = decide(RetryAfter(Seconds(60), limit="api")).throttle
+    assert throttle == Throttle(60.0, "api")
+    assert type(throttle.seconds) is float
 
 
 def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:

@@ -54,8 +54,8 @@ def pass_days(connection: Connection, count: int) -> None:
     """Advance the clock day by day and create the partitions of each day, as a worker does."""
     for _ in range(count):
         advance(connection, DAY)
-        for kept in ("history", "attempts"):
-            do(connection, partitions.make_partitions(kept))
+        for table in ("history", "attempts"):
+            do(connection, partitions.make_partitions(table))
 
 
 def drop_history(connection: Connection) -> list[str]:

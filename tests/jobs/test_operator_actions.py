@@ -50,8 +50,8 @@ def side_rows(connection: Connection) -> int:
 def test_a_waiting_job_is_cancelled_at_once(connection: Connection) -> None:
     (ready,) = add(connection)
     (future,) = add(connection, delay="1h", tenant="r42")
-    cancelled, asked = do(connection, transitions.cancel([ready, future, 999], "not wanted"))
-    assert (sorted(cancelled), asked) == ([ready, future], [])
+    cancelled, stopping = do(connection, transitions.cancel([ready, future, 999], "not wanted"))
+    assert (sorted(cancelled), stopping) == ([ready, future], [])
     found = past(connection, future)
     assert (found["state"], found["reason"], found["tenant"]) == ("cancelled", "not wanted", "r42")
     assert found["session_id"] is None
@@ -72,11 +72,11 @@ def test_a_running_job_is_asked_to_stop_and_its_worker_is_notified(connection: C
 def test_a_job_claimed_while_its_cancel_waits_is_asked_to_stop(connection: Connection, database_url: str) -> None:
     (id_,) = add(connection)
     owner = session(connection)
-    answers: list[tuple[list[int], list[int]]] = []
+    results: list[tuple[list[int], list[int]]] = []
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, transitions.cancel([id_], "stop")))
+            results.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -85,7 +85,7 @@ def test_a_job_claimed_while_its_cancel_waits_is_asked_to_stop(connection: Conne
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert answers == [([], [id_])]
+    assert results == [([], [id_])]
     assert row(connection, id_)["cancel_requested"]
 
 
@@ -93,11 +93,11 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
-    answers: list[tuple[list[int], list[int]]] = []
+    results: list[tuple[list[int], list[int]]] = []
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, transitions.cancel([id_], "stop")))
+            results.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -106,7 +106,7 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert answers == [([id_], [])]
+    assert results == [([id_], [])]
     assert (state(connection, id_), past(connection, id_)["failures"]) == ("cancelled", 1)
 
 

@@ -86,8 +86,8 @@ def test_resume_wakes_an_idle_worker(manual: ManualWorker) -> None:
     for kind, name in (("queue", "default"), ("tenant", "r1")):
         manual.app.database.run(queues.pause(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
         manual.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
-    told = [notice.payload for notice in manual.connection.notifies(timeout=5, stop_after=2)]
-    assert told == ["default", ""]
+    notified = [notice.payload for notice in manual.connection.notifies(timeout=5, stop_after=2)]
+    assert notified == ["default", ""]
 
 
 def test_the_actor_is_the_user_at_this_machine_unless_given(manual: ManualWorker) -> None:

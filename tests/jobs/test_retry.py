@@ -58,9 +58,9 @@ def test_a_function_returns_the_delay() -> None:
     assert [policy.delay(failures, Random()) for failures in range(1, 5)] == [60, 120, 180, None]
 
 
-@pytest.mark.parametrize("answer", [-1, "soon", None, float("nan")])
-def test_an_invalid_delay_from_a_function_does_not_block_settling(answer: Any) -> None:
-    policy = Backoff(3, function=lambda _: answer, first="7s", jitter=0)
+@pytest.mark.parametrize("delay", [-1, "soon", None, float("nan")])
+def test_an_invalid_delay_from_a_function_does_not_block_settling(delay: Any) -> None:
+    policy = Backoff(3, function=lambda _: delay, first="7s", jitter=0)
     assert policy.delay(1, Random()) == 7
 
 

@@ -54,8 +54,8 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
     found = past(connection, id_)
     # Columns with another form in history, or not in history.
     changed = {"lane", "order_id", "state", "claimed_at", "cancel_requested", "ready_seq"}
-    kept = before.keys() - changed
-    assert {name: found[name] for name in kept} == {name: before[name] for name in kept}
+    unchanged = before.keys() - changed
+    assert {name: found[name] for name in unchanged} == {name: before[name] for name in unchanged}
     assert (found["tags"], found["state"], found["session_id"]) == (["a"], "succeeded", owner)
     assert counters(found) == (1, 0, 0, 0, 0)
     assert found["started_at"] - before["claimed_at"] == timedelta(seconds=0.5)
@@ -255,11 +255,11 @@ def test_steps_after_the_settlement_are_not_written(connection: Connection, data
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
-    said: list[bool] = []
+    written: list[bool] = []
 
     def say_it() -> None:
         with line(database_url) as own:
-            said.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
+            written.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
 
     with line(database_url) as settler:
         with settler.transaction():
@@ -268,5 +268,5 @@ def test_steps_after_the_settlement_are_not_written(connection: Connection, data
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert said == [False]
+    assert written == [False]
     assert one(connection, "select count(*) from sereno.progress") == 0

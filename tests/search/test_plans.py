@@ -60,7 +60,7 @@ def fill(connection: Connection) -> None:
         connection.execute(statement.encode(), [ROWS])
 
 
-def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[Access]]:
+def accessed(connection: Connection, operation: Operation[Any]) -> dict[str, set[Access]]:
     """Return the tables that an operation reads, and how, for custom and generic plans."""
     found: dict[str, set[Access]] = {}
     rows: list[Any] = []
@@ -86,7 +86,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
     "text", ["state:sent", "nobody", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h"]
 )
 def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(
+    found = accessed(
         connection, notifications.list_deliveries(DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS)))
     )
     assert {each.by for each in found["deliveries"]} <= {
@@ -99,14 +99,14 @@ def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -
 
 @pytest.mark.parametrize("text", ["type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7"])
 def test_events_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))
+    found = accessed(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))
     assert {each.by for each in found["events"]} <= {"events_pkey", "events_subject", "events_trace"}
     _check(found)
 
 
 @pytest.mark.parametrize("text", ["nobody", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC"])
 def test_recipients_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
+    found = accessed(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
     assert {each.by for each in found["recipients"]} <= {"recipients_pkey", "recipients_in_order", "recipients_key"}
     _check(found)
 
@@ -115,7 +115,7 @@ def test_recipients_are_read_along_an_index(connection: Connection, text: str) -
 @pytest.mark.parametrize("soonest", [False, True])
 def test_schedules_are_read_along_an_index(connection: Connection, text: str, soonest: bool) -> None:
     wanted = ScheduleFilter(search_params=meant(text, SCHEDULE_FIELDS))
-    found = looked(connection, list_schedules(wanted, soonest=soonest))
+    found = accessed(connection, list_schedules(wanted, soonest=soonest))
     assert {each.by for each in found["schedules"]} <= {"schedules_key", "schedules_tenant", "schedules_due"}
     _check(found)
 

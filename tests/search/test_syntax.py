@@ -32,7 +32,7 @@ FIELDS = (
     Field("created", "moment"),
     Field("args", "inside"),
     Field("job", "id"),
-    Field("said", "part"),
+    Field("message", "part"),
 )
 
 
@@ -53,7 +53,7 @@ FIELDS = (
         ("*part*", (Term("", (Word("part", is_prefix=True, is_suffix=True),)),)),
         ('task:*"a b"*', (Term("task", (Word("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
         ("job:7 -job:8", (Term("job", (Word("7"),)), Term("job", (Word("8"),), is_negated=True))),
-        ("said:a,b*", (Term("said", (Word("a"), Word("b", is_prefix=True))),)),
+        ("message:a,b*", (Term("message", (Word("a"), Word("b", is_prefix=True))),)),
         ("id:7,8", (Term("id", (Word("7"), Word("8"))),)),
         ("attempts:>3", (Term("attempts", (Comparison(">", "3"),)),)),
         ("attempts:<=3", (Term("attempts", (Comparison("<=", "3"),)),)),

@@ -138,8 +138,8 @@ def test_a_settlement_applied_before_a_lost_reply_is_recognised(connection: Conn
     do(connection, sessions.rescue())
     other = session(connection)
     end(connection, other, [take_one(connection, other)], decided())
-    asked = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
-    assert do(connection, landed(owner, asked)) == {done.id, retried.id}
+    batch = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
+    assert do(connection, landed(owner, batch)) == {done.id, retried.id}
 
 
 def test_a_step_is_written_once_and_a_second_try_keeps_the_first_result(connection: Connection) -> None:

@@ -25,11 +25,11 @@ COUNT = "select count(*) from sereno.jobs"
 TRICKY = "100% :name ? $1 '; \\ ::text é"
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
 def test_a_commit_makes_the_job_visible(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
 ) -> None:
-    with door(database_url) as callers:
+    with opens(database_url) as callers:
         job = work.using(callers).enqueue(TRICKY)
         keyed = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
         again = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
@@ -39,22 +39,22 @@ def test_a_commit_makes_the_job_visible(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
 def test_a_roll_back_leaves_no_job(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
 ) -> None:
-    with suppress(ChangedMyMindError), door(database_url) as callers:
+    with suppress(ChangedMyMindError), opens(database_url) as callers:
         work.using(callers).enqueue("a")
         app.enqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
         raise ChangedMyMindError
     assert one(connection, COUNT) == 0
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
 async def test_a_commit_makes_the_job_visible_in_async_code(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
 ) -> None:
-    async with door(database_url) as callers:
+    async with opens(database_url) as callers:
         job = await work.using(callers).aenqueue(TRICKY)
         keyed = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
         again = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
@@ -64,12 +64,12 @@ async def test_a_commit_makes_the_job_visible_in_async_code(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
 async def test_a_roll_back_leaves_no_job_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
 ) -> None:
     with suppress(ChangedMyMindError):
-        async with door(database_url) as callers:
+        async with opens(database_url) as callers:
             await work.using(callers).aenqueue("a")
             await app.aenqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
             raise ChangedMyMindError

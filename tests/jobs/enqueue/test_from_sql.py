@@ -36,10 +36,10 @@ def test_a_keyed_job_is_made_once(connection: psycopg.Connection) -> None:
 
 @pytest.mark.parametrize("key", ["", ", unique_key => 'k'"], ids=["plain", "keyed"])
 def test_a_delayed_job_waits(connection: psycopg.Connection, key: str) -> None:
-    asked: datetime = one(connection, "select sereno.now() + interval '1 hour'")
-    job = one(connection, f"select sereno.enqueue('work', run_at => %s{key})", asked)
+    run_at_given: datetime = one(connection, "select sereno.now() + interval '1 hour'")
+    job = one(connection, f"select sereno.enqueue('work', run_at => %s{key})", run_at_given)
     found = row(connection, job)
-    assert (found["state"], found["run_at"]) == ("scheduled", asked)
+    assert (found["state"], found["run_at"]) == ("scheduled", run_at_given)
     assert take(connection, session(connection)) == []
 
 

@@ -383,9 +383,9 @@ def test_no_waiting_lane_is_forgotten(world: tuple[LockedLanes, dict[str, QueueR
     written = {limiter.id: limiter for limiter in decision.limiters}
     for each in decision.lanes:
         if each.waits is not None:
-            look = written[each.waits].look_in(0, 0.0)
-            assert look is not None
-            assert look >= 0
+            seconds = written[each.waits].look_in(0, 0.0)
+            assert seconds is not None
+            assert seconds >= 0
         for limiter in each.limiters:
             assert limiter in written or not each.count
     for each in before.lanes:

@@ -39,12 +39,12 @@ def test_every_slot_of_its_key_is_taken_with_the_holders(app: Sereno, connection
     first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
     assert claimer.take() == [first, second]
     advance(connection, 7200)
-    answer = _why(app, third)
-    assert answer.startswith(
+    text = _why(app, third)
+    assert text.startswith(
         "The limit sync.concurrency allows 2 at once for the key 'r42', and 2 are running: "
         f"jobs {first} and {second} (task work, running for 2 h, worker session {claimer.session})."
     )
-    assert "ahead" not in answer
+    assert "ahead" not in text
     assert "1 job with the same keys is ahead of it." in _why(app, fourth)
     (other,) = put(connection, keys(("sync.concurrency", "r43")))
     assert _why(app, other) == SOON
@@ -59,10 +59,10 @@ def test_slots_of_several_workers_are_listed_separately_up_to_a_bound(
     assert claimer.take(1) == [ids[0]]
     assert other.take(4) == ids[1:5]
     claimer.take()
-    answer = _why(app, ids[5])
-    assert "The limit l allows 5 at once, and 5 are running: " in answer
-    assert f"job {ids[0]} (task work, running for" in answer
-    assert f"worker session {other.session}) and 2 more." in answer
+    text = _why(app, ids[5])
+    assert "The limit l allows 5 at once, and 5 are running: " in text
+    assert f"job {ids[0]} (task work, running for" in text
+    assert f"worker session {other.session}) and 2 more." in text
 
 
 def test_a_limit_of_zero(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -78,8 +78,8 @@ def test_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claim
     claimer.wake()
     (job,) = claimer.claim().jobs
     claimer.finish([job])
-    answer = _why(app, second)
-    assert "allows 1 at once for the key 'k', and 0 are running: a worker will assign the free slots within" in answer
+    text = _why(app, second)
+    assert "allows 1 at once for the key 'k', and 0 are running: a worker will assign the free slots within" in text
 
 
 def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -89,9 +89,9 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     claimer.take()
     # Half an hour less than a day: the text does not change within that time.
     advance(connection, 23.5 * 3600)
-    answer = _why(app, ids[3])
-    assert "The limit ifood allows 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
-    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in answer
+    text = _why(app, ids[3])
+    assert "The limit ifood allows 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in text
+    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in text
     advance(connection, 25 * 3600)
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
 
@@ -110,18 +110,18 @@ def test_a_closed_limit_says_until_when_and_how_to_open_it(
     do(connection, limits.close("ifood", "r1", 3600))
     (job,) = put(connection, keys(("ifood", "r1")))
     assert claimer.take() == []
-    answer = _why(app, job)
-    assert answer.startswith("The limit ifood is closed for the key 'r1' until 20")
-    assert "sereno limit open ifood --key r1" in answer
-    assert "the next one may start" not in answer
+    text = _why(app, job)
+    assert text.startswith("The limit ifood is closed for the key 'r1' until 20")
+    assert "sereno limit open ifood --key r1" in text
+    assert "the next one may start" not in text
 
 
 def test_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, keys(("lost", "k")))
     assert claimer.take() == []
-    answer = _why(app, job)
-    assert answer.startswith("The limit lost that it uses is not declared")
-    assert "sereno limit set lost" in answer
+    text = _why(app, job)
+    assert text.startswith("The limit lost that it uses is not declared")
+    assert "sereno limit set lost" in text
 
 
 def test_a_limit_given_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -160,9 +160,9 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
     claimer.finish([job], Settlement("retry", delay=600.0, error=describe(OSError("no route"))))
     assert "is scheduled for 20" in _why(app, second)
     assert f"To see why: sereno why {head}" in _why(app, second)
-    answer = _why(app, head)
-    assert "OSError: no route" in answer
-    assert "2 jobs with its order key wait until it has ended ('acct')." in answer
+    text = _why(app, head)
+    assert "OSError: no route" in text
+    assert "2 jobs with its order key wait until it has ended ('acct')." in text
 
 
 def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -171,10 +171,10 @@ def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, 
     (job,) = claimer.claim().jobs
     claimer.finish([job], Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     for waits in (second, third):
-        answer = _why(app, waits)
-        assert answer.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
-        assert f"sereno job retry {head}" in answer
-        assert f"sereno job delete {head}" in answer
+        text = _why(app, waits)
+        assert text.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
+        assert f"sereno job retry {head}" in text
+        assert f"sereno job delete {head}" in text
     carry_out(app.database, jobs.delete(JobFilter(ids=[head])))
     assert _why(app, second) == SOON
 
@@ -190,13 +190,13 @@ def test_whose_turn_it_is(app: Sereno, connection: Connection, claimer: Claimer)
     connection.execute("update sereno.lanes set turn = 0 where fair = 't2'")
     connection.execute("update sereno.lanes set turn = 1 where fair = 't3'")
     connection.execute("update sereno.lanes set turn = 9 where fair = 't1'")
-    answer = _why(app, behind)
-    assert "1 job with the same keys is ahead of it." in answer
+    text = _why(app, behind)
+    assert "1 job with the same keys is ahead of it." in text
     (first,) = connection.execute("select id from sereno.jobs where keys ->> 'fair' = 't2'").fetchall()
     assert _why(app, first[0]) == SOON
     assert (
         "It takes turns by its fair key 't1' (weight 2): 2 other keys are in front of it by turn, the next is 't2'."
-        in answer
+        in text
     )
 
 
@@ -209,10 +209,10 @@ def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection,
     (last,) = put(connection, keys(("shared", ""), ("own9", "")))
     set_limit(connection, "own9", Limit(1))
     claimer.take()
-    answer = _why(app, last)
-    assert "The limit shared allows 1 at once, and 1 is running" in answer
-    assert "2 other keys wait for the same limit in front of it." in answer
-    assert "own9" not in answer
+    text = _why(app, last)
+    assert "The limit shared allows 1 at once, and 1 is running" in text
+    assert "2 other keys wait for the same limit in front of it." in text
+    assert "own9" not in text
 
 
 def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -220,9 +220,9 @@ def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, c
     set_limit(connection, "r", Rate(5))
     (job,) = put(connection, keys(("a", "k"), ("r", "")))
     assert claimer.take() == [job]
-    answer = _why(app, job)
-    assert "It holds a slot of the limit a for the key 'k': 1 of 3 is taken." in answer
-    assert "limit r" not in answer
+    text = _why(app, job)
+    assert "It holds a slot of the limit a for the key 'k': 1 of 3 is taken." in text
+    assert "limit r" not in text
 
 
 def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer) -> None:

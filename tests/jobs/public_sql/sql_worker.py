@@ -73,8 +73,8 @@ class SqlWorker:
         return self.connection.execute(query.encode(), params).fetchall()
 
     def claim(self, most: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
-        asked = None if queues is None else list(queues)
-        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, asked, most])
+        wanted = None if queues is None else list(queues)
+        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, wanted, most])
         return [Claimed(*row) for row in found]
 
     def settle(self, *outcomes: Any, strict: bool = False) -> list[Settled]:

@@ -52,8 +52,8 @@ def test_a_session_that_lost_its_lease_changes_nothing(
     (job,) = worker.claim()
     loses(connection, worker)
     before = snapshot(connection)
-    (answer,) = worker.settle(outcome(job, word, delay=1))
-    assert (answer.id, answer.attempt, answer.settled, answer.why) == (job.id, 1, False, "the session has no lease")
+    (result,) = worker.settle(outcome(job, word, delay=1))
+    assert (result.id, result.attempt, result.settled, result.why) == (job.id, 1, False, "the session has no lease")
     with pytest.raises(psycopg.Error) as refused:
         worker.settle(outcome(job, word, delay=1), strict=True)
     assert refused.value.sqlstate == "SR002"
@@ -72,8 +72,8 @@ def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> 
     (second,) = worker.claim()
     assert (second.id, second.attempt) == (first.id, 2)
     before = snapshot(connection)
-    (answer,) = worker.settle(outcome(first, word))
-    assert (answer.settled, answer.why) == (False, "the session does not have this attempt of it")
+    (result,) = worker.settle(outcome(first, word))
+    assert (result.settled, result.why) == (False, "the session does not have this attempt of it")
     assert snapshot(connection) == before
     assert worker.end([second]) == [True]
 
@@ -100,14 +100,14 @@ def test_no_session_settles_jobs_of_another(connection: Connection, whose: str) 
         owner = other.session
         (job,) = other.claim()  # type: ignore[assignment]
         connection.execute("update sereno.sessions set opened_by = 'somebody'")
-    stranger = SqlWorker(connection)
-    stranger.session = owner
+    intruder = SqlWorker(connection)
+    intruder.session = owner
     before = snapshot(connection)
     for act in (
-        lambda: stranger.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
-        stranger.claim,
-        stranger.beat,
-        stranger.close,
+        lambda: intruder.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
+        intruder.claim,
+        intruder.beat,
+        intruder.close,
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="was not opened by the role"):
             act()
@@ -118,16 +118,16 @@ def test_a_settlement_whose_reply_was_lost_can_be_repeated(connection: Connectio
     add(connection, 4)
     worker = SqlWorker(connection)
     first, second, third, fourth = worker.claim()
-    said = (outcome(first), outcome(second, "retry", delay=60), outcome(third, "dead"))
-    states = [each.state for each in worker.settle(*said)]
+    outcomes = (outcome(first), outcome(second, "retry", delay=60), outcome(third, "dead"))
+    states = [each.state for each in worker.settle(*outcomes)]
     before = snapshot(connection)
-    again = worker.settle(*said, strict=True)
+    again = worker.settle(*outcomes, strict=True)
     assert [(each.settled, each.state) for each in again] == [(True, state) for state in states]
     assert {each.why for each in again} == {"it was written before"}
     assert snapshot(connection) == before
     # An outcome that was never sent is not reported as applied, not even after the session was closed.
     worker.close()
-    assert [each.settled for each in worker.settle(*said)] == [True, True, True]
+    assert [each.settled for each in worker.settle(*outcomes)] == [True, True, True]
     assert worker.end([fourth]) == [False]
 
 

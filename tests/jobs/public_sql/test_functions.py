@@ -128,7 +128,7 @@ def test_the_functions_work_in_a_schema_of_another_name(empty_database_url: str)
         got = connection.execute("select id, attempt from other_app.claim_jobs(%s, most => 2)", [number]).fetchall()
         assert got == [(1, 1), (2, 1)]
         assert one(connection, "select alive from other_app.heartbeat(%s, '{1,2}')", number)
-        said = '[{"id": 1, "attempt": 1, "outcome": "succeeded"}, {"id": 2, "attempt": 1, "outcome": "dead"}]'
-        assert one(connection, "select bool_and(settled) from other_app.settle_jobs(%s, %s)", number, said)
+        outcomes = '[{"id": 1, "attempt": 1, "outcome": "succeeded"}, {"id": 2, "attempt": 1, "outcome": "dead"}]'
+        assert one(connection, "select bool_and(settled) from other_app.settle_jobs(%s, %s)", number, outcomes)
         assert one(connection, "select other_app.close_session(%s)", number) == 0
         assert one(connection, "select sum(succeeded + dead) from other_app.minutes") == 2

@@ -50,7 +50,7 @@ class SqlClaimer(Claimer):
         )
 
     def finish(self, claimed: Sequence[Any], ending: Any = None) -> set[int]:
-        found = self.worker.settle(*(outcome(job, **said(ending)) for job in claimed))
+        found = self.worker.settle(*(outcome(job, **as_outcome(ending)) for job in claimed))
         return {each.id for each in found if each.settled}
 
     def left(self, ids: Any, succeeded: Any = ()) -> None:
@@ -65,7 +65,7 @@ class Got:
         self.attempt = attempt
 
 
-def said(ending: Ending) -> dict[str, Any]:
+def as_outcome(ending: Ending) -> dict[str, Any]:
     """Return an outcome as a worker in another language would send it."""
     decision = decided(ending)
     words: dict[str, Any] = {"word": decision.outcome}

@@ -88,8 +88,8 @@ def test_a_listening_session_is_notified_of_new_jobs(connection: Connection, dat
         connection.execute("select sereno.enqueue('work')")
         # Earlier notifications arrive before this one.
         connection.execute("""select pg_notify('sereno.ready', 'end')""")
-        told = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
-    assert told == ["default", "end"][1 - listens :]
+        notified = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
+    assert notified == ["default", "end"][1 - listens :]
 
 
 def test_a_heartbeat_keeps_the_lease(connection: Connection) -> None:

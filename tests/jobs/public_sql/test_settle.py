@@ -28,7 +28,7 @@ def raised(error: Exception) -> Exception:
 CASES: dict[str, tuple[Ending, Backoff]] = {
     "success": (None, Backoff()),
     "retry": (raised(ValueError("no luck")), Backoff()),
-    "retry asked for": (Retry("busy", after=30), Backoff()),
+    "retry requested": (Retry("busy", after=30), Backoff()),
     "last failure": (raised(ValueError("no luck")), Backoff(0)),
     "snooze": (Snooze("1m", reason="later"), Backoff()),
     "release": (ReleasedAttempt("shutdown"), Backoff()),
@@ -42,16 +42,16 @@ CASES: dict[str, tuple[Ending, Backoff]] = {
 def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
     """Return the outcome that a worker in another language sends for this ending, without optional fields."""
     found = decision.error
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if found is not None:
-        said = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
+        given = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
     if decision.reason == "failed 1 times":
-        return {"word": "retry", "retries": policy.retries, **said}
+        return {"word": "retry", "retries": policy.retries, **given}
     if decision.outcome in ("retry", "snooze", "crash"):
-        said["delay"] = decision.delay
+        given["delay"] = decision.delay
     if not (decision.reason or "").startswith("permanent error"):
-        said["reason"] = decision.reason
-    return {"word": decision.outcome, **said}
+        given["reason"] = decision.reason
+    return {"word": decision.outcome, **given}
 
 
 # Columns that differ between two equal jobs.
@@ -139,8 +139,8 @@ def test_every_outcome_is_written_as_by_the_python_worker(
         )
         assert do(connection, settlement.settle(item.way, owner, [item])) == {ours.id}
         do(connection, settlement.forget_side_rows([ours.id]))
-        said = as_outcome(decided(ending, policy=policy), policy)
-        assert [each.settled for each in worker.settle(outcome(theirs, **said))] == [True]
+        given = as_outcome(decided(ending, policy=policy), policy)
+        assert [each.settled for each in worker.settle(outcome(theirs, **given))] == [True]
     assert everything(connection, theirs.id) == everything(connection, ours.id)
 
 
@@ -215,7 +215,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("given", "words"),
     [
         ([7], "this is not an object: 7"),
         ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
@@ -238,7 +238,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
     ids=lambda value: str(value)[:40],
 )
 def test_invalid_outcomes_are_refused_and_nothing_is_changed(
-    connection: Connection, said: list[Any], words: str
+    connection: Connection, given: list[Any], words: str
 ) -> None:
     add(connection)
     worker = SqlWorker(connection)
@@ -246,7 +246,7 @@ def test_invalid_outcomes_are_refused_and_nothing_is_changed(
     assert job.id == 1
     before = snapshot(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
-        worker.settle(*said)
+        worker.settle(*given)
     assert words in str(refused.value)
     assert "nothing was changed" in str(refused.value.diag.message_hint)
     assert snapshot(connection) == before
