@@ -1,4 +1,4 @@
-"""Durations as people write them: "15m", "1h30m", 90, timedelta(minutes=2)."""
+"""Durations in the forms that the API accepts: "15m", "1h30m", 90, timedelta(minutes=2)."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 
 
 def seconds(duration: Duration) -> float:
-    """The length in seconds; never negative."""
+    """Return the duration in seconds; never negative."""
     if isinstance(duration, timedelta):
         value = duration.total_seconds()
     elif isinstance(duration, str):
@@ -41,7 +41,7 @@ def _parse(text: str) -> float:
 
 
 def spoken(length: float) -> str:
-    """A length for people: "850 ms", "12 s", "3 m 20 s", "5 h 41 m", "2 d 3 h"."""
+    """Return seconds as readable text: "850 ms", "12 s", "3 m 20 s", "5 h 41 m", "2 d 3 h"."""
     if length < 1:
         return f"{length * 1000:.0f} ms"
     whole = round(length)

@@ -1,7 +1,7 @@
-"""An exception as plain text: what is stored, logged and counted of it.
+"""Converts exceptions to plain text that can be stored, logged and counted.
 
-A handler may raise anything: `__str__`, the name of the class or the formatting of the traceback can raise in turn,
-also a BaseException. `describe` is called where the attempt ends and cannot raise; later code handles exact text only.
+A handler may raise anything: `__str__`, the class name or the formatting of the traceback can raise in turn, even a
+BaseException. `describe` is called where the attempt ends and never raises; later code handles exact text only.
 """
 
 import re
@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-# Longer tracebacks say no more; the cause is at the end.
+# Characters. Of a longer traceback the end is stored, which holds the cause.
 TRACEBACK_LIMIT = 16_000
 MESSAGE_LIMIT = 4_000
 FRAME_LIMIT = 200
 # Characters of a text by a provider.
 LINE_LIMIT = 500
-# Frames of one traceback that are looked at, and exceptions of one chain of causes that are formatted.
+# Most frames of one traceback that are read, and longest chain of causes that is formatted.
 DEEPEST_TRACEBACK = 10_000
 LONGEST_CHAIN = 100
 
@@ -28,7 +28,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _OURS = str(Path(__file__).parents[1]) + "/"
 _PYTHON = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 
-# Read past whatever a class or a metaclass has put in front of them.
+# Bypass attributes and properties that a class or a metaclass may override.
 _qualified_name = type.__dict__["__qualname__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _cause_of = BaseException.__dict__["__cause__"].__get__
@@ -45,7 +45,7 @@ class ErrorText(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The class without the place where it is defined."""
+        """Return the class name without its enclosing scopes."""
         return self.kind.rpartition(".")[2]
 
     def __str__(self) -> str:
@@ -71,10 +71,10 @@ def describe(error: BaseException) -> ErrorText:
 def storable(value: object, limit: int = MESSAGE_LIMIT) -> str:
     """Return any value as text that PostgreSQL can store: no NUL byte, no lone surrogate. Never raises."""
     try:
-        # A subclass of str may define its own slices.
+        # A subclass of str may override slicing.
         text = str.__getitem__(str(value), slice(limit))
-    except BaseException:  # noqa: BLE001 - whatever it is, it must not keep the job from settling
-        text = f"(a {class_name(value)} that could not be turned into text)"[:limit]
+    except BaseException:  # noqa: BLE001 - no value may keep the job from settling
+        text = f"(a {class_name(value)} that cannot be converted to text)"[:limit]
     return text.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -92,7 +92,7 @@ def class_name(value: object) -> str:
 
 
 def own_frame(found: Iterable[tuple[str, str]]) -> str:
-    """Return `shop.py:charge`: the last of the frames (file, function) that is the application's own code."""
+    """Return the last frame (file, function) in application code, as `shop.py:charge`."""
     last = ""
     for file, function in found:
         if _is_own(file):
@@ -116,12 +116,12 @@ def _steps(error: BaseException) -> Iterator[TracebackType]:
 
 
 def _traceback(error: BaseException, kind: str, message: str) -> str:
-    """Return the end of the formatted traceback; the frames alone if Python cannot format it."""
+    """Return the end of the formatted traceback; only the frames if Python cannot format it."""
     if _traceback_of(error) is None:
         return ""
     try:
         text = "".join(traceback.format_exception(error, chain=_has_short_chain(error)))
-    except BaseException:  # noqa: BLE001 - a SyntaxError with an odd offset, notes that are no list, deep recursion
+    except BaseException:  # noqa: BLE001 - a SyntaxError with an odd offset, notes that are not a list, deep recursion
         lines = [
             f'  File "{step.tb_frame.f_code.co_filename}", line {step.tb_lineno}, in {step.tb_frame.f_code.co_name}\n'
             for step in _steps(error)

@@ -1,31 +1,31 @@
-"""Everything that sereno raises on purpose.
+"""The exceptions that sereno raises.
 
 SerenoError
-├── ConfigurationError        a setting or a declaration makes no sense
+├── ConfigurationError        a setting or a declaration is invalid
 │   ├── EmbeddedPostgresError   the embedded PostgreSQL could not be started
 │   ├── UnknownTask             no task of that name in this application
 │   └── UnknownEvent            no event of that name in this application
-├── InvalidArguments          refused before anything was written
-├── InvalidAddress            a channel can never reach it; nothing was written
-├── RejectedCallback          it does not prove that it comes from the provider
-├── InvalidSchedule           the schedule was refused; nothing was written
-├── DuplicateJob              a job with this unique key exists, and the caller asked to be told
+├── InvalidArguments          arguments or options are invalid; nothing was written
+├── InvalidAddress            a channel can never deliver to this address; nothing was written
+├── RejectedCallback          a callback is not authenticated as coming from the provider, or is unreadable
+├── InvalidSchedule           the schedule is invalid; nothing was written
+├── DuplicateJob              a job with this unique key exists, and on_conflict is "raise"
 ├── JobNotFound               no job has this id
 ├── DatabaseUnavailable       PostgreSQL did not answer
-│   └── ConnectionsInUse        every connection that may be opened is in use; a job that meets this is put off
-├── ArchiveUnavailable        the place of archived files did not answer, or holds something else
+│   └── ConnectionsInUse        every allowed connection is in use; a job that raises this is snoozed
+├── ArchiveUnavailable        the archive storage did not answer, or holds unexpected files
 ├── SchemaError               the schema is missing, or older than this code
-├── LeaseLost                 this attempt is no longer ours: its writes change nothing
-└── Refused                   not without confirmation
+├── LeaseLost                 the worker no longer holds this attempt: its writes are ignored
+└── Refused                   the action needs a confirmation, or is not allowed in this state
 """
 
 
 class SerenoError(Exception):
-    """Base of every error that sereno raises on purpose."""
+    """Base class of the exceptions that sereno raises."""
 
 
 class ConfigurationError(SerenoError):
-    """A setting or a declaration makes no sense."""
+    """A setting or a declaration is invalid."""
 
 
 class EmbeddedPostgresError(ConfigurationError):
@@ -37,11 +37,11 @@ class UnknownTask(ConfigurationError):
 
 
 class InvalidArguments(SerenoError):
-    """The job was refused; nothing was written."""
+    """Arguments or options are invalid; nothing was written."""
 
 
 class InvalidSchedule(SerenoError):
-    """The schedule was refused; nothing was written."""
+    """The schedule is invalid; nothing was written."""
 
 
 class DuplicateJob(SerenoError):
@@ -61,11 +61,11 @@ class DatabaseUnavailable(SerenoError):
 
 
 class ConnectionsInUse(DatabaseUnavailable):
-    """Every connection that this process or the server allows is in use. A job that raises it is put off."""
+    """Every connection that this process or the server allows is in use. A job that raises it is snoozed."""
 
 
 class ArchiveUnavailable(SerenoError):
-    """The place of archived files did not answer, or holds something else than it should."""
+    """The archive storage did not answer, or holds unexpected files."""
 
 
 class SchemaError(SerenoError):
@@ -73,26 +73,26 @@ class SchemaError(SerenoError):
 
 
 class LeaseLost(SerenoError):
-    """This attempt is no longer ours: its writes change nothing."""
+    """The worker no longer holds this attempt: its writes are ignored."""
 
 
 class Refused(SerenoError):
-    """Not done, because it needs a confirmation that was not given."""
+    """The action needs a confirmation, or is not allowed in the current state; nothing was changed."""
 
 
 class UnknownEvent(ConfigurationError):
-    """No event of that name in this application."""
+    """No event of that name is registered in this application."""
 
 
 class InvalidAddress(SerenoError):
-    """An address that a channel can never reach; the message says what is wrong with it."""
+    """An address that a channel can never deliver to; the message says what is wrong with it."""
 
 
 class RejectedCallback(SerenoError):
-    """A callback that does not prove that it comes from the provider, or cannot be read."""
+    """A callback that is not authenticated as coming from the provider, or is unreadable."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, as one line that is not too long; its kind, where it says nothing."""
+    """Return the first line of an error's message, at most 500 characters; its class if there is no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:500]

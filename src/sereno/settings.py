@@ -1,6 +1,6 @@
-"""Settings: one flat list, each with a default, an environment variable and a line in docs/reference/settings.md.
+"""Settings: a flat list, each with a default, an environment variable and a line in docs/reference/settings.md.
 
-Where a value comes from, first found wins: constructor or command line, `SERENO_<NAME>` (or `SERENO_<NAME>_FILE`, the
+Sources of a value, the first one wins: constructor or command line, `SERENO_<NAME>` (or `SERENO_<NAME>_FILE`, the
 path of a file that holds it), `sereno.toml`, `[tool.sereno]` in pyproject.toml, the default.
 """
 
@@ -18,30 +18,30 @@ import msgspec
 from sereno.errors import ConfigurationError
 
 A_DAY = 86400
-# Names that are made of the schema's have 63 bytes at most in PostgreSQL: the roles "…_procedure" (10), the channels
-# of NOTIFY such as "….schedule" (9), the schema "…_archive" (8).
+# Names derived from the schema's have at most 63 bytes in PostgreSQL: the roles "…_procedure" (10), the NOTIFY
+# channels such as "….schedule" (9), the schema "…_archive" (8).
 SCHEMA_LENGTH = 53
 SHORTEST_RETENTION, LONGEST_RETENTION = 60, 3660 * A_DAY
-# As many as `openssl rand -base64 24` gives.
+# Characters, as many as `openssl rand -base64 24` prints.
 SHORTEST_SECRET = 32
-# Links that begin with it have to fit on one line of a mail.
+# Characters. Links that begin with it have to fit on one line of an email.
 LONGEST_PUBLIC_URL = 200
 _PUBLIC_URL = re.compile(r"https?://[^\x00-\x20\x7f-\U0010ffff/?#@<>\"\\]+(?:/[^\x00-\x20\x7f-\U0010ffff?#<>\"\\]*)?")
-# As a browser writes it: small letters, no port that goes without saying, and nothing behind it.
+# As a browser sends it: lower case, no default port, no path.
 _ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-# Never shown, wherever settings are.
+# Secrets: never shown where settings are listed.
 _HIDDEN = frozenset({"database_url", "metrics_token", "procedure_targets", "procedure_url", "secret"})
 
 
 Role = Literal["worker", "scheduler", "server"]
 ROLES: tuple[Role, ...] = get_args(Role)
-# What is archived of ours; attempts go with jobs, receipts with deliveries.
+# Kinds of data that sereno archives; attempts are archived with jobs, receipts with deliveries.
 ArchiveKind = Literal["jobs", "deliveries", "events", "fires", "logs"]
 ARCHIVE_KINDS: tuple[ArchiveKind, ...] = get_args(ArchiveKind)
-# Under `directory`.
+# The archive_url of an archive under `directory`.
 DISK = "disk"
 _PLACES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-# In the environment, with commas between.
+# Comma-separated in the environment.
 _LISTS = ("archive_kinds", "channels", "inbox_origins", "roles", "trusted_proxies")
 
 
@@ -130,8 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         if not re.fullmatch(rf"[a-z_][a-z0-9_]{{0,{SCHEMA_LENGTH - 1}}}", self.schema):
             raise ConfigurationError(
-                f"schema {self.schema!r:.80}: small letters, digits and '_', not starting with a digit, "
-                f"at most {SCHEMA_LENGTH} characters"
+                f"schema {self.schema!r:.80} is invalid: use lower-case letters, digits and '_', "
+                f"not starting with a digit, at most {SCHEMA_LENGTH} characters"
             )
         for name in ("lease", "heartbeat", "poll", "stall_limit", "server_request_timeout"):
             if not 0 < getattr(self, name) < A_DAY:
@@ -148,9 +148,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ConfigurationError(f"{name} must be at least 1")
         for queue, slots in (self.queues or {}).items():
             if not queue or slots < 0:
-                raise ConfigurationError(f"queue {queue!r}: its slots are a number, such as {queue or 'default'}=10")
+                raise ConfigurationError(
+                    f"queue {queue!r}: give its slots as a number, such as {queue or 'default'}=10"
+                )
         if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
-            raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters that nobody can guess")
+            raise ConfigurationError(f"secret must have at least {SHORTEST_SECRET} characters, chosen at random")
         if self.public_url is not None:
             msgspec.structs.force_setattr(self, "public_url", _public_url(self.public_url))
         _check_origins(self.inbox_origins or [])
@@ -159,7 +161,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_targets(self.procedure_targets or {})
 
     def archives(self, kind: ArchiveKind) -> bool:
-        """Whether what is old of this kind goes to the archive before it is deleted."""
+        """Return whether expired rows of this kind are archived before they are deleted."""
         return self.archive_url is not None and kind in (
             ARCHIVE_KINDS if self.archive_kinds is None else self.archive_kinds
         )
@@ -168,17 +170,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Those that differ from the default, without the secrets."""
+        """Return the settings that differ from their defaults, without secrets."""
         defaults = zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
         values = [(name, getattr(self, name)) for name, default in defaults if getattr(self, name) != default]
         return [(name, value) for name, value in values if name not in _HIDDEN]
 
 
 def _public_url(url: str) -> str:
-    """Without a slash at its end."""
+    """Return the URL without a trailing slash, or raise ConfigurationError."""
     if len(url) > LONGEST_PUBLIC_URL or not _PUBLIC_URL.fullmatch(url):
         raise ConfigurationError(
-            "public_url is where people reach this installation from outside, such as https://post.example.com; "
+            "public_url is the external address of this installation, such as https://sereno.example.com; "
             f"at most {LONGEST_PUBLIC_URL} characters, without a user, a query or a fragment"
         )
     return url.rstrip("/")
@@ -203,8 +205,8 @@ def _check_targets(targets: Mapping[str, str]) -> None:
     for name in targets:
         if name == "here" or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
             raise ConfigurationError(
-                f"procedure_targets: {name!r:.60} is no name for one: letters, digits, '_' and '-', and not here, "
-                "which is procedure_url"
+                f"procedure_targets: {name!r:.60} is not a valid name: use letters, digits, '_' and '-'; "
+                "the name 'here' is reserved for procedure_url"
             )
 
 
@@ -212,7 +214,7 @@ def _check_origins(origins: list[str]) -> None:
     wrong = [origin for origin in origins if not _ORIGIN.fullmatch(origin)]
     if wrong:
         raise ConfigurationError(
-            f"inbox_origins: {wrong[0]!r:.80} is no origin; write each as a browser does, such as "
+            f"inbox_origins: {wrong[0]!r:.80} is not an origin; write each as a browser does, such as "
             "https://shop.example.com, without a path"
         )
 
@@ -220,7 +222,7 @@ def _check_origins(origins: list[str]) -> None:
 def _check_proxies(proxies: list[str], user_header: str | None) -> None:
     if user_header is not None and not proxies:
         raise ConfigurationError(
-            "proxy_user_header needs trusted_proxies, the addresses from which that header is believed: "
+            "proxy_user_header needs trusted_proxies, the addresses from which that header is trusted: "
             "such as 127.0.0.1 for a proxy on this machine"
         )
     for proxy in proxies:
@@ -228,7 +230,7 @@ def _check_proxies(proxies: list[str], user_header: str | None) -> None:
             ipaddress.ip_network(proxy)
         except ValueError:
             raise ConfigurationError(
-                f"trusted_proxies: {proxy!r:.80} is no address or network; write each as 127.0.0.1 or 10.1.0.0/16"
+                f"trusted_proxies: {proxy!r:.80} is not an address or network; write each as 127.0.0.1 or 10.1.0.0/16"
             ) from None
 
 
@@ -238,7 +240,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> tuple[Settings, dict[str, str]]:
-    """The settings, and for each one that is set, where it came from. None in `overrides` means: not given."""
+    """Return the settings, and the source of each one that is set. None in `overrides` means: not given."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
@@ -302,23 +304,23 @@ def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _parse_targets(text: str) -> dict[str, str]:
-    """`erp=mysql://… books=postgresql://…`, with spaces or lines between."""
+    """Parse `erp=mysql://… books=postgresql://…`, separated by spaces or newlines."""
     targets: dict[str, str] = {}
     for word in text.split():
         name, separator, url = word.partition("=")
         if not separator or "://" not in url:
-            # Not repeated: there may be a password in it.
-            raise ConfigurationError("procedure_targets: write NAME=ADDRESS, with spaces or lines between them")
+            # The value is not shown: it may contain a password.
+            raise ConfigurationError("procedure_targets: write NAME=ADDRESS, separated by spaces or newlines")
         targets[name] = url
     return targets
 
 
 def parse_queues(words: list[str]) -> dict[str, int]:
-    """`["ifood=10", "default"]`, as on the command line; 0 where no number was given: as `concurrency` says."""
+    """Parse `["ifood=10", "default"]`, as on the command line; 0 without a number: `concurrency` applies."""
     queues: dict[str, int] = {}
     for word in words:
         name, separator, slots = word.strip().partition("=")
         if not name or (separator and not slots.isdigit()):
-            raise ConfigurationError(f"{word!r} is no queue: write NAME or NAME=SLOTS, such as default=10")
+            raise ConfigurationError(f"{word!r} is not a queue: write NAME or NAME=SLOTS, such as default=10")
         queues[name] = int(slots) if separator else 0
     return queues

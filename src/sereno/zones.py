@@ -1,6 +1,6 @@
-"""Time zones as stretches of constant offset, so that a schedule is arithmetic between two changes of the clock.
+"""Time zones as segments of constant offset, so that schedules need only arithmetic between two clock changes.
 
-The data is that of the pinned tzdata package, never the system's: two schedulers with the same pin agree on every
+The data is from the pinned tzdata package, never from the system: two schedulers with the same pin agree on every
 instant. Instants are whole microseconds since 1970, UTC; offsets are microseconds too.
 """
 
@@ -23,22 +23,22 @@ VERSION: str = tzdata.IANA_VERSION
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-# Earlier and later than any instant, and far from the edge of a 64-bit integer.
+# Earlier and later than any instant, with a margin to the limits of a 64-bit integer.
 BEGINNING = -(2**62)
 FOREVER = 2**62
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# A calendar's first and last years leave no room for an offset.
+# In datetime's first and last years an offset would overflow.
 _FIRST_YEAR, _LAST_YEAR = 2, 9998
-# A yearly rule turns the clock twice, months apart; looking this often, no change is missed.
+# Sampling interval. A yearly rule has two clock changes, months apart, so that weekly samples miss none.
 _SAMPLE = 7 * DAY
 _YEAR = 366 * DAY
 _LONGEST_NAME = 100
 
 
 class Segment(NamedTuple):
-    """From start (inclusive) to end (exclusive) the wall clock is UTC plus offset; before and after, another one."""
+    """A span from start (inclusive) to end (exclusive) in which the wall clock is UTC plus offset."""
 
     start: int
     end: int
@@ -53,17 +53,17 @@ class Zone:
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
         self.info = ZoneInfo.from_file(BytesIO(data), key=name)
-        # By definition these never change, whatever version of the data.
+        # By definition these never change between versions of the data.
         self.is_fixed = name == "UTC" or name.startswith("Etc/")
         listed, repeats = _read(data)
         changes = [at for at in listed if self._offset(at - 1) != self._offset(at)]
         if repeats:
-            # The last listed stretch ends with the first change by the rule for every year.
+            # The last listed segment ends with the first change by the yearly rule.
             last = max(listed, default=_new_year(1900))
             changes += self._changes(last, last + 2 * _YEAR)
         self._segments = self._between(changes, _new_year(_FIRST_YEAR))
         self._starts = [segment.start for segment in self._segments]
-        # From here on, a zone with such a rule is looked at year by year.
+        # From here on, a zone with such a rule is computed year by year.
         self._listed_until = self._starts[-1] if repeats else FOREVER
         self._years: dict[int, list[Segment]] = {}
         self._latest = Segment(0, 0, 0, 0, 0)
@@ -72,10 +72,10 @@ class Zone:
         return f"Zone({self.name})"
 
     def segment(self, at: int) -> Segment:
-        """The stretch of constant offset that holds this instant."""
+        """Return the segment that contains this instant."""
         if at < self._listed_until:
             return self._segments[bisect_right(self._starts, at) - 1]
-        # Most questions are about the same half year as the one before.
+        # Most calls are for the same half year as the previous one.
         latest = self._latest
         if not latest.start <= at < latest.end:
             self._latest = latest = self._by_rule(at)
@@ -89,18 +89,18 @@ class Zone:
         return next(segment for segment in segments if at < segment.end)
 
     def _around(self, year: int) -> list[Segment]:
-        """The segments of a year by the yearly rule, each with its true ends: these may lie in a year beside it."""
+        """Return the segments of a year by the yearly rule; their ends may be in a neighbouring year."""
         first = max(_new_year(year - 1), self._listed_until - SECOND)
         changes = self._changes(first, _new_year(min(year + 1, _LAST_YEAR) + 1))
         return [segment for segment in self._between(changes, first) if segment.end > _new_year(year)]
 
     def _changes(self, first: int, last: int) -> list[int]:
-        """The changes by the yearly rule between these two instants."""
+        """Return the changes by the yearly rule between two instants."""
         samples = [(at, self._offset(at)) for at in range(first, last + _SAMPLE, _SAMPLE)]
         return [self._change(*one, another[0]) for one, another in pairwise(samples) if one[1] != another[1]]
 
     def _change(self, earlier: int, offset: int, later: int) -> int:
-        """The first whole second with another offset than the earlier instant."""
+        """Return the first whole second with another offset than the earlier instant."""
         low, high = earlier // SECOND, later // SECOND
         while high - low > 1:
             middle = (low + high) // 2
@@ -111,7 +111,7 @@ class Zone:
         return high * SECOND
 
     def _between(self, changes: list[int], first: int) -> list[Segment]:
-        """All of time, cut at these instants; the first one is before them."""
+        """Return segments for all of time, split at the changes; `first` is an instant before them."""
         cuts = [BEGINNING, *changes, FOREVER]
         offsets = [self._offset(at) for at in (first, *changes)]
         around = [offsets[0], *offsets, offsets[-1]]
@@ -124,8 +124,8 @@ class Zone:
 
 
 def zone(name: str) -> Zone:
-    """The zone of this name, or InvalidSchedule that suggests others."""
-    # A name from the list holds no path that leads elsewhere.
+    """Return the zone of this name, or raise InvalidSchedule with similar names."""
+    # Only listed names are used as paths, which prevents path traversal.
     if not isinstance(name, str) or name not in names():
         raise InvalidSchedule(_unknown(name))
     return _load(name)
@@ -138,17 +138,17 @@ def _load(name: str) -> Zone:
 
 @cache
 def names() -> frozenset[str]:
-    """Every zone that this version of the data knows."""
+    """Return the names of all zones in this version of the data."""
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
 
 
 def moment(at: int) -> datetime:
-    """An instant as a datetime in UTC."""
+    """Return an instant as a datetime in UTC."""
     return _EPOCH + timedelta(microseconds=at)
 
 
 def instant(at: datetime) -> int:
-    """An aware datetime as an instant."""
+    """Return an aware datetime as an instant."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -157,7 +157,7 @@ def _new_year(year: int) -> int:
 
 
 def _read(data: bytes) -> tuple[list[int], bool]:
-    """What a compiled zone file lists: the instants of its changes, and whether a rule for every later year follows.
+    """Read a compiled zone file; return the instants of its changes, and whether a rule for all later years follows.
 
     The file has two parts: one with 32-bit times, which is skipped, and one with 64-bit times. Each begins with 44
     bytes that end in six counts. The last line is the rule; one with daylight saving time has commas.
@@ -166,9 +166,9 @@ def _read(data: bytes) -> tuple[list[int], bool]:
     second = 44 + times * 5 + types * 6 + letters + leap * 8 + standard + utc
     (count,) = struct.unpack_from(">l", data, second + 32)
     listed = struct.unpack_from(f">{count}q", data, second + 44)
-    # Some files begin with a change at the beginning of the universe.
-    floor = _new_year(_FIRST_YEAR)
-    return [at * SECOND for at in listed if at * SECOND > floor], b"," in data.rsplit(b"\n", 2)[1]
+    # Some files begin with a placeholder change billions of years ago.
+    earliest = _new_year(_FIRST_YEAR)
+    return [at * SECOND for at in listed if at * SECOND > earliest], b"," in data.rsplit(b"\n", 2)[1]
 
 
 def _unknown(name: object) -> str:
@@ -182,7 +182,7 @@ def _unknown(name: object) -> str:
 
 
 def _similar(name: str) -> list[str]:
-    """Names that look alike, whole or by their city."""
+    """Return similar names, compared whole or by their city."""
     known = {full.rpartition("/")[2].casefold(): full for full in sorted(names())}
     known |= {full.casefold(): full for full in names()}
     wanted = name.strip().replace(" ", "_").casefold()

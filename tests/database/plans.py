@@ -1,4 +1,4 @@
-"""Query plans as a tree, so that a test can say which index a statement takes."""
+"""Query plans as a tree, so that tests can check which index a statement uses."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,16 +12,16 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
 class Access(NamedTuple):
-    """One look at a table: how, by which index, with a condition on it or by walking all of it."""
+    """One access to a table: the scan type, the index, and whether a condition bounds it."""
 
     how: str
     by: str | None
     bounded: bool
 
 
-def plan(connection: Connection, noun: str, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Both plans that a prepared statement may get: for these values, and for any."""
-    sql = queries(noun)[name]
+def plan(connection: Connection, file: str, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both plans of a prepared statement: custom and generic."""
+    sql = queries(file)[name]
     tops = [_top(connection.execute(f"explain (format json) {sql}".encode(), params).fetchone())]
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = f"explain (generic_plan, format json) {numbered(sql)}".encode()
@@ -30,14 +30,14 @@ def plan(connection: Connection, noun: str, name: str, params: Mapping[str, Any]
 
 
 def numbered(sql: str) -> str:
-    """With $1, $2 … in place of names."""
+    """Replace named placeholders by $1, $2 and so on."""
     names = list(dict.fromkeys(PLACEHOLDER.findall(sql)))
     return PLACEHOLDER.sub(lambda match: f"${names.index(match[1]) + 1}", sql)
 
 
-def _top(answer: tuple[Any, ...] | None) -> dict[str, Any]:
-    assert answer is not None
-    top: dict[str, Any] = answer[0][0]["Plan"]
+def _top(row: tuple[Any, ...] | None) -> dict[str, Any]:
+    assert row is not None
+    top: dict[str, Any] = row[0][0]["Plan"]
     return top
 
 
@@ -48,7 +48,7 @@ def nodes(top: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def accesses(top: dict[str, Any], table: str = "jobs") -> set[Access]:
-    """Every way in which the plan looks at a table."""
+    """Return every access to a table in the plan."""
     return {
         Access(node["Node Type"], node.get("Index Name"), "Index Cond" in node)
         for node in nodes(top)

@@ -1,4 +1,4 @@
-"""Every operation also works in a schema of another name, beside one of the usual name."""
+"""Every operation also works in a schema of another name, next to the default one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,13 +32,15 @@ def elsewhere(database_url: str) -> Iterator[Sereno]:
 
     @app.task(name="greet")
     def greet(name: str) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     yield app
     app.close()
 
 
-def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psycopg.Connection) -> None:
+def test_operations_in_another_schema_do_not_touch_the_default_one(
+    elsewhere: Sereno, connection: psycopg.Connection
+) -> None:
     run = elsewhere.database.run
     manual = ManualWorker(elsewhere, connection)
     job_id = manual.enqueue(delay="1h")
@@ -61,10 +63,10 @@ def test_what_is_done_elsewhere_stays_there(elsewhere: Sereno, connection: psyco
     assert connection.execute("select count(*) from elsewhere.audit").fetchone() == (5,)
 
 
-async def test_the_longest_name_of_a_schema_serves_for_everything(
+async def test_the_longest_schema_name_works_for_every_operation(
     database_url: str, connection: psycopg.Connection
 ) -> None:
-    """Made, told, worked in, scheduled, cancelled, archived: every name that is made of it fits."""
+    """Enqueue, notify, run, schedule, cancel, archive: every name derived from the schema fits."""
     schema = "s" * SCHEMA_LENGTH
     app = Sereno(database_url, schema=schema)
     app.migrate()
@@ -84,7 +86,7 @@ async def test_the_longest_name_of_a_schema_serves_for_everything(
 
     channels = {f"{schema}.{name}" for name in ("ready", "schedule", "cancel", "clock")}
     heard: set[str] = set()
-    connection.add_notify_handler(lambda told: heard.add(told.channel))
+    connection.add_notify_handler(lambda notice: heard.add(notice.channel))
     for channel in channels:
         connection.execute(f'listen "{channel}"')
     async with app.working({"default": 3}):

@@ -1,4 +1,4 @@
-"""The application's own connections: what is told when the database does not answer, and what when it does."""
+"""The application's own connections, and their errors."""
 
 import psycopg
 import pytest
@@ -12,7 +12,7 @@ from tests.facts import one
 NOWHERE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
 
 
-def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
+def test_an_unreachable_server_is_named_without_the_password() -> None:
     with pytest.raises(DatabaseUnavailable, match=r"dbname=nowhere host=127\.0\.0\.1 port=1") as refusal:
         connect(NOWHERE, Settings(), "test")
     assert "hunter2" not in str(refusal.value)
@@ -20,7 +20,7 @@ def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
         connect("hunter2", Settings(), "test")
 
 
-async def test_an_enqueue_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_enqueue_without_a_server_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.1)
     app = Sereno(NOWHERE)
 
@@ -35,7 +35,7 @@ async def test_an_enqueue_without_a_server_says_so(monkeypatch: pytest.MonkeyPat
     await app.aclose()
 
 
-def test_a_statement_that_failed_is_no_server_that_is_gone(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_failed_statement_is_not_an_unavailable_server(app: Sereno, connection: psycopg.Connection) -> None:
     def wait_in_vain() -> None:
         with app.database.connection() as own, own.transaction():
             own.execute("set local lock_timeout = '10ms'")
@@ -47,7 +47,7 @@ def test_a_statement_that_failed_is_no_server_that_is_gone(app: Sereno, connecti
             wait_in_vain()
 
 
-async def test_a_statement_that_failed_is_no_server_that_is_gone_in_async_code(
+async def test_a_failed_statement_is_not_an_unavailable_server_in_async_code(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     async def wait_in_vain() -> None:
@@ -68,7 +68,7 @@ CUT = (
 )
 
 
-def test_connections_that_were_cut_while_they_rested_are_replaced(app: Sereno, connection: psycopg.Connection) -> None:
+def test_idle_connections_that_were_closed_are_replaced(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
@@ -78,7 +78,7 @@ def test_connections_that_were_cut_while_they_rested_are_replaced(app: Sereno, c
     assert one(connection, "select count(*) from sereno.jobs") == 2
 
 
-async def test_connections_that_were_cut_while_they_rested_are_replaced_in_async_code(
+async def test_idle_connections_that_were_closed_are_replaced_in_async_code(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task
@@ -90,7 +90,7 @@ async def test_connections_that_were_cut_while_they_rested_are_replaced_in_async
     await app.aclose()
 
 
-def test_a_connection_that_is_cut_while_it_works_is_told(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_connection_closed_during_a_statement_raises(app: Sereno, connection: psycopg.Connection) -> None:
     def work_on() -> None:
         with app.database.connection() as own:
             one(connection, CUT)

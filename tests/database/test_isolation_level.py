@@ -1,4 +1,4 @@
-"""Whatever isolation level a database has by default, our own connections are READ COMMITTED."""
+"""Our own connections use READ COMMITTED, whatever the default of the database is."""
 
 import asyncio
 import logging
@@ -41,7 +41,9 @@ async def test_every_connection_of_ours_is_read_committed(
     assert set(found) == {"read committed"}
 
 
-async def test_behind_a_pooler_each_transaction_says_so_itself(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_behind_a_pooler_each_transaction_sets_its_isolation_level(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     set_default(connection, "repeatable read")
     pooled = Sereno(app.url, transaction_pooler=True)
     line = Line(pooled.url, pooled.settings, "test")

@@ -1,4 +1,4 @@
-"""Migrations: applied once each, by any number of processes, in any schema, without holding anybody up."""
+"""Migrations: applied once each, by any number of processes, in any schema, without blocking other clients."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.jobs") == 1
     assert one(connection, "select count(*) from other_app.jobs") == 3
 
-    # Nothing of the other schema leans on this one.
+    # Nothing in the other schema depends on this one.
     connection.execute("drop schema sereno cascade")
     registration = register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30)
     owner, _ = run(connection, registration, "other_app")
@@ -99,7 +99,7 @@ def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
             act(connection)
 
 
-def test_a_missing_and_an_older_schema_are_told_apart(
+def test_a_missing_and_an_older_schema_have_different_errors(
     connection: psycopg.Connection, empty: psycopg.Connection
 ) -> None:
     with pytest.raises(SchemaError, match=r"has no schema 'sereno'.*sereno migrate"):
@@ -109,7 +109,7 @@ def test_a_missing_and_an_older_schema_are_told_apart(
         check(connection)
 
 
-def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
+def test_a_newer_schema_is_accepted(connection: psycopg.Connection) -> None:
     connection.execute("insert into sereno.migrations (number, name, checksum) values (9999, 'from_tomorrow', 'x')")
     check(connection)
 
@@ -117,7 +117,7 @@ def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
 MORE = Migration(9998, "more", "alter table sereno.jobs add column extra integer;\n")
 
 
-def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
+def test_a_held_lock_is_retried_without_blocking_others(
     connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = migrations()
@@ -130,16 +130,16 @@ def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
 
     with psycopg.connect(database_url) as reader, ThreadPoolExecutor(1) as threads:
         reader.execute("select count(*) from sereno.jobs")
-        answer = threads.submit(call)
+        future = threads.submit(call)
         until(lambda: waits_for_a_lock(connection))
         add(connection, 1)
-        assert not answer.done()
+        assert not future.done()
         reader.rollback()
-        assert answer.result() == [MORE]
+        assert future.result() == [MORE]
     assert one(connection, "select count(extra) from sereno.jobs") == 0
 
 
-def test_a_lock_that_is_never_given_up_ends_in_a_sentence(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released_ends_in_an_error(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: [*known, MORE])
     monkeypatch.setattr(migrating, "LOCK_TIMEOUT", "10ms")

@@ -33,7 +33,7 @@ async def test_an_accepted_job_is_committed_when_aenqueue_returns(app: Sereno, c
 
 
 def numbers(connection: psycopg.Connection) -> dict[int, int]:
-    """Which job carries which number."""
+    """Return the argument of each job by id."""
     return {id_: args["number"] for id_, args in connection.execute("select id, args from sereno.jobs").fetchall()}
 
 
@@ -72,7 +72,7 @@ def test_many_jobs_are_one_statement(app: Sereno, connection: psycopg.Connection
 
     app.enqueue_many([work.using(unique_key=key and f"{key}{n}").job(n) for n in range(1000)])
 
-    # One statement in autocommit mode is one transaction: every row carries the same transaction id.
+    # One statement in autocommit mode is one transaction: every row has the same transaction id.
     assert one(connection, "select count(distinct xmin::text) from sereno.jobs") == 1
     assert one(connection, "select count(distinct created_at) from sereno.jobs") == 1
 
@@ -120,13 +120,13 @@ def test_each_event_loop_gets_connections_of_its_own_and_leaves_none_behind(
     until(few_are_open)
 
 
-def test_connections_say_who_they_are(app: Sereno, connection: psycopg.Connection) -> None:
+def test_connections_set_their_application_name(app: Sereno, connection: psycopg.Connection) -> None:
     with connect(app.database.url, app.settings, "test"):
         ours = "select count(*) from pg_stat_activity where datname = current_database()"
         assert one(connection, f"{ours} and application_name = 'sereno test'") == 1
 
 
-def test_a_task_is_still_a_function_unless_it_wants_what_only_a_worker_has(app: Sereno) -> None:
+def test_a_task_can_be_called_unless_it_needs_a_context(app: Sereno) -> None:
     @app.task
     def plain(number: int) -> int:
         return number + 1

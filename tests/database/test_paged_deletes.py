@@ -1,4 +1,4 @@
-"""Whatever maintenance deletes, it deletes by pages, and says when there is more."""
+"""Maintenance deletes by pages, and reports when there is more."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ LONG_AGO = "sereno.now() - interval '200 days' - make_interval(secs => n)"
 ROWS = "from generate_series(1, 25) as n"
 Forget = Callable[[], Operation[bool]]
 
-# A table, how it gets 25 rows that are too old, and what deletes them.
+# A table, SQL that creates 25 expired rows, and the operation that deletes them.
 OLD: dict[str, tuple[str, Forget]] = {
     "sessions": (
         (
@@ -45,7 +45,7 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
 
 @pytest.mark.parametrize("table", OLD)
-def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, table: str) -> None:
+def test_a_page_is_bounded_and_the_next_one_continues(connection: Connection, table: str) -> None:
     columns, forget = OLD[table]
     connection.execute(f"insert into sereno.{table} {columns} {ROWS}".encode())
     left = f"select count(*) from sereno.{table}"
@@ -53,7 +53,7 @@ def test_a_page_is_bounded_and_the_next_one_goes_on(connection: Connection, tabl
     assert found == [(True, 15), (True, 5), (False, 0)]
 
 
-def test_the_hours_of_a_kind_that_ends_go_by_pages_and_the_kind_with_the_last_of_them(connection: Connection) -> None:
+def test_the_hours_of_an_error_group_are_deleted_by_pages_before_the_group(connection: Connection) -> None:
     connection.execute(
         b"insert into sereno.error_groups (fingerprint, task, error_type, message, frame, first_at, last_at, count, "
         b"last_job_id) select kind, 't', 'e', 'm', 'f', sereno.now(), sereno.now() - interval '200 days', 1, 1 "
@@ -74,7 +74,7 @@ def test_the_hours_of_a_kind_that_ends_go_by_pages_and_the_kind_with_the_last_of
 
 
 def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection) -> None:
-    """Every third key has no lane any more; pages of ten keys, of which none reads more lanes than it has keys."""
+    """Every third key has no lane; no page of ten keys reads more lanes than keys."""
     connection.execute(
         b"insert into sereno.shares (queue, key, clock) select 'q', n::text, 0 from generate_series(1, 3000) as n"
     )
@@ -93,7 +93,7 @@ def test_a_page_of_shares_reads_the_lanes_of_its_own_keys(connection: Connection
         with connection.transaction():
             before = one(connection, read)
             place = do(connection, limits.sweep_shares(place))
-            # The keys themselves, their lanes, and twice those that are deleted.
+            # The keys, their lanes, and twice the deleted ones.
             assert one(connection, read) - before <= 4 * 10
         pages += 1
     assert pages == 301

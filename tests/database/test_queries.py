@@ -1,4 +1,4 @@
-"""Every named query is one that PostgreSQL understands, in the migrated schema."""
+"""PostgreSQL can plan every named query in the migrated schema."""
 
 import re
 
@@ -9,19 +9,19 @@ from sereno.database.statement import queries
 from tests.database.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
 from tests.sql_files import query_files
 
-NOUNS = [name for name in query_files() if not name.endswith("fragments")]
-# The others (SET, DROP) have no plan to be asked for.
+FILES = [name for name in query_files() if not name.endswith("fragments")]
+# Other statements (SET, DROP) have no plan.
 HAS_A_PLAN = re.compile(r"/\*.*?\*/ (select|with|insert|update|delete)\b")
 
 
 def test_there_are_queries() -> None:
-    assert {"jobs/settlement", "jobs/history", "jobs/transitions", "worker/sessions"} <= set(NOUNS)
-    assert all(queries(noun) for noun in NOUNS)
+    assert {"jobs/settlement", "jobs/history", "jobs/transitions", "worker/sessions"} <= set(FILES)
+    assert all(queries(file) for file in FILES)
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_every_query_can_be_planned(connection: psycopg.Connection, noun: str) -> None:
-    for name, sql in queries(noun).items():
+@pytest.mark.parametrize("file", FILES)
+def test_every_query_can_be_planned(connection: psycopg.Connection, file: str) -> None:
+    for name, sql in queries(file).items():
         if HAS_A_PLAN.match(sql) is None:
             continue
         try:
@@ -30,12 +30,12 @@ def test_every_query_can_be_planned(connection: psycopg.Connection, noun: str) -
             else:
                 connection.execute(f"explain {sql}".encode(), dict.fromkeys(PLACEHOLDER.findall(sql)))
         except psycopg.Error as error:
-            raise AssertionError(f"{noun}.{name}: {error}") from error
+            raise AssertionError(f"{file}.{name}: {error}") from error
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_every_query_names_itself(noun: str) -> None:
-    for name, sql in queries(noun).items():
-        assert sql.startswith(f"/* sereno.{noun.replace('/', '.')}.{name} */ ")
+@pytest.mark.parametrize("file", FILES)
+def test_every_query_names_itself(file: str) -> None:
+    for name, sql in queries(file).items():
+        assert sql.startswith(f"/* sereno.{file.replace('/', '.')}.{name} */ ")
         assert "--" not in sql
         assert not sql.endswith(";")

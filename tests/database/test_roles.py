@@ -1,4 +1,4 @@
-"""Roles are made, made again, and handed over, by whoever may."""
+"""Roles are created, updated by a second run, and take over ownership."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,9 @@ def _everything(connection: psycopg.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(EVERYTHING.encode()).fetchall()
 
 
-def test_again_is_the_same_and_takes_away_what_is_too_much(connection: psycopg.Connection, made_roles: Roles) -> None:
+def test_a_second_run_changes_nothing_but_revokes_extra_privileges(
+    connection: psycopg.Connection, made_roles: Roles
+) -> None:
     before = _everything(connection)
     worker, reader = made_roles.name("worker"), made_roles.name("reader")
     connection.execute(f"grant truncate on sereno.audit to {worker}".encode())
@@ -58,7 +60,7 @@ def test_again_is_the_same_and_takes_away_what_is_too_much(connection: psycopg.C
     assert _everything(connection) == before
 
 
-def test_what_comes_with_an_upgrade_is_the_owners_and_closed_until_it_is_said(
+def test_new_objects_of_an_upgrade_belong_to_the_owner_and_are_not_granted(
     connection: psycopg.Connection, made_roles: Roles
 ) -> None:
     connection.execute("create table sereno.new_things (id bigint)")
@@ -71,7 +73,7 @@ def test_what_comes_with_an_upgrade_is_the_owners_and_closed_until_it_is_said(
     assert not any(one(connection, rights, made_roles.name(login)) for login in LOGINS)
     assert one(connection, calls, made_roles.name("worker"), "sereno.new_word()")
     assert not one(connection, calls, made_roles.name("producer"), "sereno.new_word()")
-    # What the owner itself makes is closed from the beginning.
+    # Objects that the owner role creates have no grants.
     connection.execute(f"set role {made_roles.name('owner')}".encode())
     connection.execute("create function sereno.newer_word() returns integer language sql as 'select 1'")
     connection.execute("reset role")
@@ -92,22 +94,20 @@ def test_another_schema_and_other_names(connection: psycopg.Connection, database
                 worker.execute("select sereno.now()")
 
 
-def test_whoever_owns_the_schema_and_may_create_roles_needs_no_superuser(
-    connection: psycopg.Connection, empty_database_url: str
-) -> None:
-    """As where somebody else runs the server; and the next upgrade needs no right but to become the owner."""
+def test_an_owner_with_createrole_needs_no_superuser(connection: psycopg.Connection, empty_database_url: str) -> None:
+    """As on a managed server; the next upgrade only needs membership in the owner role."""
     with own_prefix(connection) as prefix, psycopg.connect(empty_database_url, autocommit=True) as there:
         dba, deployer = f"{prefix}_dba", f"{prefix}_deployer"
         there.execute(f"create role {dba} login createrole; create role {deployer} login".encode())
         there.execute(f"grant create on database {there.info.dbname} to {dba}".encode())
-        with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as hands:
-            migrate(hands)
-            assert len(roles.create(hands, "sereno", prefix)) == len(LOGINS)
-            assert roles.create(hands, "sereno", prefix) == []
-            hands.execute(f"grant {prefix}_owner to {deployer}".encode())
-        with psycopg.connect(as_login(empty_database_url, deployer), autocommit=True) as hands:
-            hands.execute("create table sereno.of_an_upgrade (id bigint)")
-            assert roles.create(hands, "sereno", prefix) == []
+        with psycopg.connect(as_login(empty_database_url, dba), autocommit=True) as own:
+            migrate(own)
+            assert len(roles.create(own, "sereno", prefix)) == len(LOGINS)
+            assert roles.create(own, "sereno", prefix) == []
+            own.execute(f"grant {prefix}_owner to {deployer}".encode())
+        with psycopg.connect(as_login(empty_database_url, deployer), autocommit=True) as own:
+            own.execute("create table sereno.of_an_upgrade (id bigint)")
+            assert roles.create(own, "sereno", prefix) == []
         owner = "select pg_get_userbyid(relowner) from pg_class where oid = 'sereno.of_an_upgrade'::regclass"
         assert one(there, owner) == f"{prefix}_owner"
         with psycopg.connect(as_login(empty_database_url, f"{prefix}_worker"), autocommit=True) as worker:
@@ -119,8 +119,8 @@ def test_whoever_owns_the_schema_and_may_create_roles_needs_no_superuser(
         there.execute(f"drop role {deployer}; drop role {dba}".encode())
 
 
-def test_the_text_is_all_of_it(connection: psycopg.Connection, database_url: str) -> None:
-    """Whoever runs what is printed gets what `create` makes."""
+def test_the_printed_script_is_complete(connection: psycopg.Connection, database_url: str) -> None:
+    """Running the printed script has the same result as `create`."""
     with own_prefix(connection) as prefix:
         connection.execute(roles.script("sereno", prefix).encode())
         before = _everything(connection)

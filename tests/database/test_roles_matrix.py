@@ -1,4 +1,4 @@
-"""What each role may do is what `store/grants.py` says, all of it and nothing else; and all of it is enough."""
+"""The privileges of each role are exactly those in `database/privileges.py`, and they are sufficient."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,23 +10,23 @@ from sereno.database.privileges import AS_OWNER, LOGINS, REACHES, SEQUENCES, pri
 from sereno.database.statement import queries
 from tests.conftest import _database as database
 from tests.database.plans import GENERIC_PLAN_SINCE, PLACEHOLDER, numbered
-from tests.database.test_queries import HAS_A_PLAN, NOUNS
+from tests.database.test_queries import FILES, HAS_A_PLAN
 from tests.facts import one
 from tests.roles import Roles, made
 
 ALL = ("select", "insert", "update", "delete", "truncate", "references", "trigger")
-# Partitions of a day are made while things run; the parents have a line.
+# Daily partitions are created at run time; their parents have a line.
 TABLES = """
 select relname from pg_class where relnamespace = 'sereno'::regnamespace and relkind in ('r', 'p', 'v', 'm')
 and relname !~ '_[0-9]{8}$' order by relname
 """
-# Nobody moves the clock but tests, which have a database of their own.
+# Only tests change the clock, in a database of their own.
 FOR_THE_OWNER = {"testing/test_support.travel"}
 
 
 @pytest.fixture(scope="module")
 def made_roles(server_url: str, template: str) -> Iterator[Roles]:
-    """One database for all of these: they only look."""
+    """One database for all of these tests, because they only read."""
     for url in database(server_url, template):
         with psycopg.connect(url, autocommit=True) as opened, made(opened, url) as found:
             yield found
@@ -39,9 +39,9 @@ def connection(made_roles: Roles) -> Iterator[psycopg.Connection]:
 
 
 def _rights(connection: psycopg.Connection, prefix: str) -> dict[str, dict[str, set[str]]]:
-    """Who may do what with which table, as PostgreSQL sees it; a right on some columns names them."""
+    """Return the privileges on each table from PostgreSQL; with columns for column privileges."""
     found: dict[str, dict[str, set[str]]] = {}
-    asked = """
+    query = """
         select login, relname, privilege, has_table_privilege(role, c.oid, privilege),
                (select string_agg(attname, ',' order by attnum) from pg_attribute
                 where attrelid = c.oid and attnum > 0 and not attisdropped
@@ -51,7 +51,7 @@ def _rights(connection: psycopg.Connection, prefix: str) -> dict[str, dict[str, 
         cross join pg_class c cross join unnest(%s::text[]) as privilege
         where relnamespace = 'sereno'::regnamespace and relkind in ('r', 'p', 'v', 'm') and relname !~ '_[0-9]{8}$'
     """
-    for login, table, privilege, whole, columns in connection.execute(asked, [list(LOGINS), prefix, list(ALL)]):
+    for login, table, privilege, whole, columns in connection.execute(query, [list(LOGINS), prefix, list(ALL)]):
         rights = found.setdefault(table, {name: set() for name in LOGINS})
         if whole:
             rights[login].add(privilege)
@@ -63,10 +63,8 @@ def _rights(connection: psycopg.Connection, prefix: str) -> dict[str, dict[str, 
 def test_every_table_has_a_line(connection: psycopg.Connection) -> None:
     here = {row[0] for row in connection.execute(TABLES)}
     missing, gone = sorted(here - tables().keys()), sorted(tables().keys() - here)
-    assert missing == [], (
-        f"say in store/grants.py what each role may do with {missing}: the least that its queries need"
-    )
-    assert gone == [], f"take {gone} out of store/grants.py: there are no such tables any more"
+    assert missing == [], f"add {missing} to database/privileges.py, with the least privileges that its queries need"
+    assert gone == [], f"remove {gone} from database/privileges.py: these tables no longer exist"
 
 
 def test_each_role_may_do_what_its_line_says_and_nothing_else(
@@ -80,7 +78,7 @@ def test_each_role_may_do_what_its_line_says_and_nothing_else(
 
 
 def _in_order(connection: psycopg.Connection, table: str, word: str) -> str:
-    """Columns as the table has them."""
+    """Return the columns in the order of the table."""
     privilege, _, columns = word.partition(" (")
     if not columns:
         return word
@@ -89,20 +87,22 @@ def _in_order(connection: psycopg.Connection, table: str, word: str) -> str:
     )
     names = columns.rstrip(")").split(",")
     known = one(connection, order, f"sereno.{table}")
-    assert set(names) <= set(known), f"{table} has not all of {names}"
+    assert set(names) <= set(known), f"{table} does not have all of {names}"
     return f"{privilege} ({','.join(sorted(names, key=known.index))})"
 
 
-def test_nobody_changes_what_was_written_down(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_no_role_can_change_the_audit_log(made_roles: Roles, connection: psycopg.Connection) -> None:
     audit = _rights(connection, made_roles.prefix)["audit"]
     assert all(not rights & {"update", "delete", "truncate"} for rights in audit.values())
 
 
-def test_a_procedure_finds_no_door_and_a_producer_one(made_roles: Roles, connection: psycopg.Connection) -> None:
-    asked = "select has_schema_privilege(%s, 'sereno', 'usage'), has_schema_privilege(%s, 'sereno', 'create')"
+def test_a_procedure_role_cannot_use_the_schema_and_a_producer_can(
+    made_roles: Roles, connection: psycopg.Connection
+) -> None:
+    query = "select has_schema_privilege(%s, 'sereno', 'usage'), has_schema_privilege(%s, 'sereno', 'create')"
 
     def may(login: str) -> Any:
-        return connection.execute(asked, [made_roles.name(login)] * 2).fetchone()
+        return connection.execute(query, [made_roles.name(login)] * 2).fetchone()
 
     assert {login: may(login) for login in LOGINS} == {
         **dict.fromkeys((*REACHES, "producer"), (True, False)),
@@ -110,7 +110,9 @@ def test_a_procedure_finds_no_door_and_a_producer_one(made_roles: Roles, connect
     }
 
 
-def test_functions_that_run_as_the_owner_are_few_and_closed(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_functions_that_run_as_the_owner_are_listed_and_restricted(
+    made_roles: Roles, connection: psycopg.Connection
+) -> None:
     rows = connection.execute(
         "select proname, prosecdef, pg_get_userbyid(proowner), proconfig @> array['search_path=pg_catalog, pg_temp'], "
         "array(select grantee::regrole::text from aclexplode(proacl) where grantee <> proowner order by 1) "
@@ -119,11 +121,11 @@ def test_functions_that_run_as_the_owner_are_few_and_closed(made_roles: Roles, c
     assert {row[2] for row in rows} == {made_roles.name("owner")}
     for name, as_owner, _, alone, callers in rows:
         assert as_owner == (name in AS_OWNER), name
-        assert alone or not as_owner, f"{name} finds what its caller puts in its way"
+        assert alone or not as_owner, f"{name} can be tricked by the search_path of its caller"
         assert callers == sorted(made_roles.name(login) for login in AS_OWNER.get(name, REACHES)), name
 
 
-def test_numbers_are_drawn_by_those_who_need_them(made_roles: Roles, connection: psycopg.Connection) -> None:
+def test_sequences_are_usable_only_by_roles_that_need_them(made_roles: Roles, connection: psycopg.Connection) -> None:
     rows = connection.execute(
         "select relname, array(select login from unnest(%s::text[]) as login "
         "where has_sequence_privilege(%s || '_' || login, c.oid, 'usage, select, update')) "
@@ -134,15 +136,15 @@ def test_numbers_are_drawn_by_those_who_need_them(made_roles: Roles, connection:
 
 
 def test_every_query_is_open_to_a_worker_or_a_server(connection: psycopg.Connection, made_roles: Roles) -> None:
-    """Who runs it, and which right its line lacks: look at the sentence of PostgreSQL, and at store/grants.py."""
+    """If this fails, the error of PostgreSQL names the privilege to add in database/privileges.py."""
     closed = {}
-    for noun in NOUNS:
-        for name, sql in queries(noun).items():
-            if HAS_A_PLAN.match(sql) is None or f"{noun}.{name}" in FOR_THE_OWNER:
+    for file in FILES:
+        for name, sql in queries(file).items():
+            if HAS_A_PLAN.match(sql) is None or f"{file}.{name}" in FOR_THE_OWNER:
                 continue
             refused = [_refused(connection, made_roles.name(login), sql) for login in ("worker", "server")]
             if None not in refused:
-                closed[f"{noun}.{name}"] = refused
+                closed[f"{file}.{name}"] = refused
     assert closed == {}
 
 
@@ -159,7 +161,9 @@ def _refused(connection: psycopg.Connection, role: str, sql: str) -> str | None:
     return None
 
 
-def test_a_day_is_as_open_as_its_parent(connection: psycopg.Connection, made_roles: Roles) -> None:
+def test_a_daily_partition_has_the_read_privileges_of_its_parent(
+    connection: psycopg.Connection, made_roles: Roles
+) -> None:
     with made_roles.connect("worker") as worker:
         assert one(worker, "select sereno.make_history_partition('2101-01-01')")
         assert one(worker, "select sereno.make_day_partition('fires', 'planned_at', '2101-01-01')")

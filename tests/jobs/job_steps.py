@@ -1,4 +1,4 @@
-"""The acts of a job's life, straight on the store: no worker, no loop, one connection."""
+"""Job operations for tests, run directly on the store: no worker, no loop, one connection."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ Connection = psycopg.Connection[Any]
 
 @contextmanager
 def line(url: str) -> Iterator[Connection]:
-    """A connection as a worker has it."""
+    """Return a connection with the settings of a worker."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(PLANNER)
         yield connection
@@ -41,7 +41,7 @@ def new(task: str = "work", args: bytes = b"{}", **options: Any) -> NewJob:
 
 
 def add(connection: Connection, count: int = 1, task: str = "work", **options: Any) -> list[int]:
-    """Enqueue some jobs; their ids."""
+    """Enqueue some jobs; return their ids."""
     made: list[Job] = do(connection, transitions.enqueue([new(task, **options)] * count))
     return [job.id for job in made]
 
@@ -64,7 +64,7 @@ def session(
 
 
 def wanted(room: int = 10, queue: str = "default", floor: int = 0) -> dict[str, Any]:
-    """One queue of a claim, every priority from the same floor."""
+    """Return one queue of a claim, with the same floor for every priority."""
     return {"queue": queue, "room": room, "floors": [{"priority": p, "floor": floor} for p in PRIORITIES]}
 
 
@@ -77,7 +77,7 @@ def take(
     floor: int = 0,
     tasks: Collection[str] = ("work",),
 ) -> list[ClaimedJob]:
-    """Claim; in the order that a worker would run them."""
+    """Claim jobs; return them in the order in which a worker would run them."""
     got = do(connection, transitions.claim(owner, tasks, [wanted(room, queue, floor)]))
     return sorted(got.jobs, key=lambda job: (job.priority, job.ready_seq))
 
@@ -100,23 +100,23 @@ def settled(
 def end(
     connection: Connection, owner: int, batch: Sequence[ClaimedJob], decision: Settlement, *, keep_history: bool = True
 ) -> set[int]:
-    """Settle some jobs the same way; the ids that were ours."""
+    """Settle some jobs the same way; return the ids of those that the session held."""
     items = [settled(job, decision, keep_history=keep_history) for job in batch]
     return do(connection, attempts.settle(items[0].way, owner, items))
 
 
 def row(connection: Connection, job_id: int) -> dict[str, Any]:
-    """All that is known of a live job."""
+    """Return the row of a live job."""
     return _only(connection, "select * from sereno.jobs where id = %s", job_id)
 
 
 def past(connection: Connection, job_id: int) -> dict[str, Any]:
-    """All that is known of a finished job."""
+    """Return the row of a finished job."""
     return _only(connection, "select * from sereno.history where id = %s", job_id)
 
 
 def tries(connection: Connection, job_id: int) -> list[tuple[int, str]]:
-    """Number and outcome of each attempt row."""
+    """Return number and outcome of each attempt row."""
     found = connection.execute(
         "select number, outcome from sereno.attempts where job_id = %s order by number", [job_id]
     ).fetchall()
@@ -131,7 +131,7 @@ def _only(connection: Connection, query: str, job_id: int) -> dict[str, Any]:
 
 
 def advance(connection: Connection, seconds: float) -> None:
-    """Time passes for everybody: leases run out as well."""
+    """Advance the database clock, which also expires leases."""
     connection.execute(
         "insert into sereno.clock (ahead) values (make_interval(secs => %s)) "
         "on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead",
@@ -140,7 +140,7 @@ def advance(connection: Connection, seconds: float) -> None:
 
 
 def waits_for_a_lock(connection: Connection) -> bool:
-    """Somebody in this database does."""
+    """Return whether a session of this database waits for a lock."""
     found = connection.execute(
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     ).fetchone()
@@ -148,7 +148,7 @@ def waits_for_a_lock(connection: Connection) -> bool:
 
 
 def drop_attempts(connection: Connection, retention: int) -> list[str]:
-    """Drop the days of attempts that are past their retention, as a worker does; their names."""
+    """Drop expired partitions of attempts, as a worker does; return their names."""
     names = do(connection, partitions.old_partitions("attempts", retention))
     for name in names:
         while do(connection, attempt_partitions.carry_attempts(name)):

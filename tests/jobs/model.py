@@ -1,4 +1,4 @@
-"""What the store should do, in plain Python: the reference that the SQL is compared with."""
+"""A reference model of the store in plain Python, to compare the SQL with."""
 
 from dataclasses import dataclass, field, replace
 
@@ -17,11 +17,11 @@ class ModelJob:
     crashes: int = 0
     snoozes: int = 0
     releases: int = 0
-    asked: bool = False
+    cancel_requested: bool = False
 
     @property
     def seen(self) -> tuple[object, ...]:
-        """The part that is compared with the database."""
+        """Return the fields that are compared with the database."""
         owner = self.session if self.state in ("running", "succeeded", "dead") else None
         return (self.state, self.attempt, self.failures, self.crashes, self.snoozes, self.releases, owner, self.key)
 
@@ -30,11 +30,11 @@ class ModelJob:
 class Model:
     now: int = 0
     jobs: dict[int, ModelJob] = field(default_factory=dict)
-    # State and end of lease of each session.
+    # State and lease end of each session.
     sessions: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def live(self, key: str | None) -> int | None:
-        """The live job that has this key."""
+        """Return the live job with this key."""
         holders = [id_ for id_, job in self.jobs.items() if key is not None and job.key == key and job.state in LIVE]
         assert len(holders) <= 1
         return holders[0] if holders else None
@@ -46,7 +46,7 @@ class Model:
         return "ready" if due <= self.now else "scheduled"
 
     def enqueue(self, id_: int, delay: int, key: str | None, *, replacing: bool) -> bool:
-        """True when this makes a job; a kept or replaced one must be the holder of the key."""
+        """Return True when this creates a job; a kept or replaced one must hold the key."""
         due = self.now + delay
         holder = self.live(key)
         if holder is None:
@@ -75,25 +75,25 @@ class Model:
         if outcome in COUNTER:
             counter = COUNTER[outcome]
             due = job.due if outcome == "release" else self.now + delay
-            state = "cancelled" if job.asked else self.waiting(due)
+            state = "cancelled" if job.cancel_requested else self.waiting(due)
             count = {counter: getattr(job, counter) + 1}
-            self.jobs[id_] = replace(job, state=state, due=due, asked=False, **count)
+            self.jobs[id_] = replace(job, state=state, due=due, cancel_requested=False, **count)
         else:
             failures = job.failures + (outcome == "dead")
-            self.jobs[id_] = replace(job, state=outcome, failures=failures, asked=False)
+            self.jobs[id_] = replace(job, state=outcome, failures=failures, cancel_requested=False)
 
     def cancel(self, id_: int) -> None:
         job = self.jobs[id_]
         if job.state == "running":
-            self.jobs[id_] = replace(job, asked=True)
+            self.jobs[id_] = replace(job, cancel_requested=True)
         elif job.state in LIVE:
-            self.jobs[id_] = replace(job, state="cancelled", asked=False)
+            self.jobs[id_] = replace(job, state="cancelled", cancel_requested=False)
 
     def requeue(self, id_: int) -> bool:
         job = self.jobs[id_]
         if job.state in LIVE or self.live(job.key) is not None:
             return False
-        self.jobs[id_] = replace(job, state="ready", due=self.now, failures=0, crashes=0, asked=False)
+        self.jobs[id_] = replace(job, state="ready", due=self.now, failures=0, crashes=0, cancel_requested=False)
         return True
 
     def expire(self) -> None:

@@ -1,4 +1,4 @@
-"""What may be an annotation: everything comes back as the type that the task asked for."""
+"""Argument types: values are decoded to the annotated type."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -48,7 +48,7 @@ class Colour(Enum):
 
 
 class AsModel:
-    """Looks like a pydantic model from where we stand: model_validate in, model_dump out."""
+    """Behaves like a pydantic model: model_validate to decode, model_dump to encode."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -102,7 +102,7 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
-def door(kind: Any) -> Arguments:
+def arguments_of(kind: Any) -> Arguments:
     def work(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - annotated below
 
     work.__annotations__["value"] = kind
@@ -111,7 +111,7 @@ def door(kind: Any) -> Arguments:
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=lambda part: repr(part)[:40])
 def test_a_value_comes_back_as_its_type(kind: Any, value: Any) -> None:
-    arguments = door(kind)
+    arguments = arguments_of(kind)
     (back,) = arguments.decode(arguments.encode((value,), {}, 10_000))
     assert back == value
     assert type(back) is type(value)
@@ -138,9 +138,9 @@ def test_a_value_comes_back_as_its_type(kind: Any, value: Any) -> None:
 )
 def test_a_value_of_another_type_is_refused(kind: Any, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match=r"^task work: "):
-        door(kind).encode((wrong,), {}, 10_000)
+        arguments_of(kind).encode((wrong,), {}, 10_000)
 
 
-def test_a_model_in_an_untyped_place_travels_as_its_json() -> None:
-    arguments = door(Any)
+def test_a_model_in_an_untyped_argument_is_stored_as_its_json() -> None:
+    arguments = arguments_of(Any)
     assert arguments.decode(arguments.encode(([AsModel("a")],), {}, 10_000)) == ([{"name": "a"}],)

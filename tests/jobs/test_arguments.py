@@ -21,18 +21,18 @@ class Ctx:
     """Stands for the worker's context."""
 
 
-def door(function: Callable[..., Any], *, each: bool = False) -> Arguments:
+def arguments_of(function: Callable[..., Any], *, each: bool = False) -> Arguments:
     return Arguments("work", function, context=Ctx, each=each)
 
 
 def round_trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    arguments = door(function)
+    arguments = arguments_of(function)
     return arguments.decode(arguments.encode(args, kwargs, LIMIT))
 
 
 def refused(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     with pytest.raises(InvalidArguments, match=r"^task work: ") as refusal:
-        door(function).encode(args, kwargs, LIMIT)
+        arguments_of(function).encode(args, kwargs, LIMIT)
     return str(refusal.value)
 
 
@@ -51,13 +51,13 @@ def typed(value: float) -> None: ...
 def untyped(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - the point
 
 
-def test_arguments_travel_as_one_object_by_name() -> None:
-    assert door(plain).encode(("r42",), {"month": 7}, LIMIT) == b'{"account":"r42","month":7}'
+def test_arguments_are_stored_as_one_object_keyed_by_name() -> None:
+    assert arguments_of(plain).encode(("r42",), {"month": 7}, LIMIT) == b'{"account":"r42","month":7}'
     assert round_trip(plain, "r42", month=7) == ("r42", 7, None)
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "told"),
+    ("args", "kwargs", "reason"),
     [
         (("r42",), {}, "missing a required argument: 'month'"),
         ((), {}, "account"),
@@ -66,9 +66,9 @@ def test_arguments_travel_as_one_object_by_name() -> None:
         (("r42", 7), {"account": "r43"}, "multiple values"),
     ],
 )
-def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, told: str) -> None:
+def test_a_missing_and_an_extra_argument_are_refused_by_name(args: Any, kwargs: Any, reason: str) -> None:
     message = refused(plain, *args, **kwargs)
-    assert told in message
+    assert reason in message
     assert "it takes (account, month, note)" in message
 
 
@@ -95,13 +95,13 @@ NESTS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("bad", [NAN, INFINITY, -INFINITY], ids=["nan", "inf", "-inf"])
 @pytest.mark.parametrize("nest", range(len(NESTS)))
-def test_nan_and_infinity_are_refused_wherever_they_hide(bad: float, nest: int) -> None:
+def test_nan_and_infinity_are_refused_at_any_depth(bad: float, nest: int) -> None:
     assert "NaN and infinity" in refused(anything, NESTS[nest](bad))
     assert "NaN and infinity" in refused(untyped, NESTS[nest](bad))
 
 
 @pytest.mark.parametrize("function", [optional, typed], ids=["optional", "typed"])
-def test_nan_is_refused_where_a_number_or_nothing_is_wanted(function: Callable[..., Any]) -> None:
+def test_nan_is_refused_for_an_optional_number(function: Callable[..., Any]) -> None:
     assert "NaN and infinity" in refused(function, NAN)
 
 
@@ -112,40 +112,40 @@ def test_nan_is_refused_in_a_typed_field() -> None:
     assert "NaN and infinity" in refused(work, Point(), {"a": Point(x=-INFINITY)})
 
 
-def test_a_real_nothing_is_no_nan() -> None:
+def test_none_is_not_mistaken_for_nan() -> None:
     assert round_trip(optional, None) == (None,)
     assert round_trip(anything, {"a": [None, "null"]}) == ({"a": [None, "null"]},)
 
 
 @pytest.mark.parametrize("nest", range(4))
-@pytest.mark.parametrize(("bad", "told"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
-def test_text_that_postgresql_cannot_store_is_refused_wherever_it_hides(bad: str, told: str, nest: int) -> None:
-    assert told in refused(anything, NESTS[nest](bad))
-    assert told in refused(anything, {bad: 1})
+@pytest.mark.parametrize(("bad", "reason"), [("a\x00", "NUL byte"), ("\ud800", "surrogate")], ids=["nul", "surrogate"])
+def test_text_that_postgresql_cannot_store_is_refused_at_any_depth(bad: str, reason: str, nest: int) -> None:
+    assert reason in refused(anything, NESTS[nest](bad))
+    assert reason in refused(anything, {bad: 1})
 
 
-def test_text_that_only_looks_like_nul_is_welcome() -> None:
+def test_text_that_only_looks_like_nul_is_accepted() -> None:
     assert round_trip(anything, "\\u0000") == ("\\u0000",)
 
 
-def test_too_much_is_refused_with_the_numbers() -> None:
+def test_arguments_over_the_size_limit_are_refused_with_both_sizes() -> None:
     assert "1,002 bytes of arguments, the limit is 1,000" in refused(anything, "x" * (1002 - len('{"value":""}')))
     assert round_trip(anything, "x" * (1000 - len('{"value":""}')))
 
 
 @pytest.mark.parametrize("value", [object(), lambda: None, 1j], ids=["object", "function", "complex"])
-def test_what_has_no_json_form_is_refused(value: Any) -> None:
+def test_a_value_without_a_json_form_is_refused(value: Any) -> None:
     refused(anything, value)
 
 
-def test_a_ring_is_refused() -> None:
+def test_a_cyclic_value_is_refused() -> None:
     ring: list[Any] = []
     ring.append(ring)
     refused(anything, ring)
 
 
-def test_json_from_outside_gets_the_same_check() -> None:
-    arguments = door(plain)
+def test_arguments_given_as_json_get_the_same_checks() -> None:
+    arguments = arguments_of(plain)
     assert arguments.encode_json(b'{"month": 7, "account": "r42"}', LIMIT) == b'{"account":"r42","month":7}'
     for wrong in (b"", b"[]", b'"x"', b"{", b"\xff", b'{"account": "r42"}', b'{"account": "r42", "month": 7, "x": 1}',
                   b'{"account": "a\\u0000", "month": 7}', b'{"account": "\\ud800", "month": 7}'):  # fmt: skip
@@ -153,10 +153,10 @@ def test_json_from_outside_gets_the_same_check() -> None:
             arguments.encode_json(wrong, LIMIT)
 
 
-def test_stored_arguments_that_fit_no_longer_are_refused_when_decoded() -> None:
+def test_stored_arguments_that_no_longer_match_are_refused_when_decoded() -> None:
     for stored in (b'{"account": "r"}', b'{"account": "r", "month": "x"}', b'{"account": "r", "month": 1, "old": 1}'):
         with pytest.raises(InvalidArguments, match="task work"):
-            door(plain).decode(stored)
+            arguments_of(plain).decode(stored)
 
 
 texts = st.text(st.characters(), max_size=5)
@@ -182,8 +182,8 @@ def is_storable(value: Any) -> bool:
 
 
 @given(json_values)
-def test_whatever_is_storable_comes_back_as_it_was_and_the_rest_is_refused(value: Any) -> None:
-    arguments = door(anything)
+def test_any_value_round_trips_or_is_refused(value: Any) -> None:
+    arguments = arguments_of(anything)
     try:
         raw = arguments.encode((value,), {}, 10_000)
     except InvalidArguments:
@@ -196,7 +196,7 @@ def test_whatever_is_storable_comes_back_as_it_was_and_the_rest_is_refused(value
 # How the function is called
 
 
-def test_the_context_is_filled_in_wherever_it_stands() -> None:
+def test_the_context_is_passed_at_any_position() -> None:
     def first(ctx: Ctx, a: int, b: int) -> Any:
         return ctx, a, b
 
@@ -217,18 +217,18 @@ def test_the_context_is_filled_in_wherever_it_stands() -> None:
 
     context = Ctx()
     for function in (first, middle, last, named, all_named, named_after):
-        arguments = door(function)
+        arguments = arguments_of(function)
         assert (arguments.context_name, arguments.names) == ("ctx", ("a", "b"))
         values = arguments.decode(arguments.encode((), {"a": 1, "b": 2}, LIMIT))
         assert arguments.call(function, values, context) == (context, 1, 2)
 
 
-def test_defaults_are_taken_when_the_job_runs_and_are_never_shared() -> None:
+def test_defaults_are_applied_when_the_job_runs_and_never_shared() -> None:
     def work(a: int = 1, seen: list[int] = [], *, deep: Point = Point(x=2)) -> Any:  # noqa: B006, B008 - the point
         seen.append(a)
         return a, seen, deep
 
-    arguments = door(work)
+    arguments = arguments_of(work)
     raw = arguments.encode((), {}, LIMIT)
     assert raw == b"{}"
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_a_batch_task_takes_one_item_of_its_list() -> None:
     def work(ctx: Ctx, items: list[Point]) -> Any:
         return items
 
-    arguments = door(work, each=True)
+    arguments = arguments_of(work, each=True)
     assert arguments.names == ("item",)
     (value,) = arguments.decode(arguments.encode((Point(x=1),), {}, LIMIT))
     assert arguments.call(work, ([value, value],), Ctx()) == [Point(x=1), Point(x=1)]
@@ -249,7 +249,7 @@ def test_a_batch_task_may_name_its_list() -> None:
     def work(*, items: list[int]) -> Any:
         return items
 
-    assert door(work, each=True).call(work, ([1, 2],), None) == [1, 2]
+    assert arguments_of(work, each=True).call(work, ([1, 2],), None) == [1, 2]
 
 
 def two_rivals(value: Point | msgspec.Struct) -> None: ...
@@ -278,10 +278,10 @@ def unresolved(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # n
 @pytest.mark.parametrize("function", [two_rivals, two_classes, with_args, with_kwargs, positional_only, unresolved])
 def test_a_signature_that_cannot_be_stored_is_refused_when_it_is_declared(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError):
-        door(function)
+        arguments_of(function)
 
 
 @pytest.mark.parametrize("function", [plain, anything, with_args])
 def test_a_batch_task_that_takes_no_list_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(ConfigurationError):
-        door(function, each=True)
+        arguments_of(function, each=True)

@@ -1,4 +1,4 @@
-"""What each ending of an attempt means for its job: decided in one pure function."""
+"""The settlement of each outcome of an attempt, decided by one pure function."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from random import Random
@@ -30,7 +30,7 @@ def decide(ending: Ending, failures: int = 0, crashes: int = 0, policy: Backoff 
 
 @pytest.mark.parametrize("failures", range(6))
 @pytest.mark.parametrize("ending", [ValueError("x"), Retry("x"), TimeoutError(), Outcome("x")], ids=repr)
-def test_a_failure_is_retried_until_the_tries_are_used_up(ending: Ending, failures: int) -> None:
+def test_a_failure_is_retried_until_no_retry_is_left(ending: Ending, failures: int) -> None:
     decision = decide(ending, failures)
     if failures < 3:
         assert (decision.outcome, decision.delay, decision.failed) == ("retry", 60 * 2**failures, 0)
@@ -46,7 +46,7 @@ def test_a_failure_is_retried_until_the_tries_are_used_up(ending: Ending, failur
     st.integers(0, 20),
     st.sampled_from([None, Snooze(5), Cancel(), ReleasedAttempt("x"), Dead("x")]),
 )
-def test_these_endings_do_not_care_how_often_it_failed_or_crashed(failures: int, crashes: int, ending: Ending) -> None:
+def test_these_outcomes_ignore_the_failure_and_crash_counts(failures: int, crashes: int, ending: Ending) -> None:
     assert decide(ending, failures, crashes) == decide(ending)
 
 
@@ -54,13 +54,13 @@ def test_a_return_is_a_success() -> None:
     assert decide(None).outcome == "succeeded"
 
 
-def test_a_retry_may_choose_its_time_but_not_its_number() -> None:
+def test_a_retry_may_choose_its_delay_but_not_exceed_the_retries() -> None:
     assert decide(Retry(after="5s")).delay == 5
     assert decide(Retry(after=0)).delay == 0
     assert decide(Retry(after="5s"), failures=3).outcome == "dead"
 
 
-def test_a_snooze_costs_nothing() -> None:
+def test_a_snooze_counts_no_failure() -> None:
     until = datetime(2030, 1, 1, tzinfo=UTC)
     waits, waits_until = decide(Snooze("10m", reason="later"), 99, 99), decide(Snooze(until=until))
     assert (waits.outcome, waits.delay, waits.reason, waits.failed) == ("snooze", 600, "later", 0)
@@ -72,10 +72,10 @@ def test_a_permanent_error_is_dead_at_once() -> None:
     assert (decision.outcome, decision.failed, decision.reason) == ("dead", 1, "permanent error: KeyError")
 
 
-def test_dead_and_cancelled_say_why() -> None:
+def test_dead_and_cancelled_store_a_reason() -> None:
     assert decide(Dead("closed")) == Settlement("dead", reason="closed", failed=1)
     assert decide(Cancel("no")) == Settlement("cancelled", reason="no")
-    assert decide(Dead()).reason == decide(Cancel()).reason == "the task said so"
+    assert decide(Dead()).reason == decide(Cancel()).reason == "by the task"
 
 
 def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
@@ -85,7 +85,7 @@ def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:
 
 
 @pytest.mark.parametrize("crashes", range(CRASH_LIMIT + 2))
-def test_a_job_that_kills_its_process_too_often_is_dead(crashes: int) -> None:
+def test_a_job_is_dead_after_the_crash_limit(crashes: int) -> None:
     decision = decide(CrashedAttempt("signal 9"), crashes=crashes)
     if crashes + 1 < CRASH_LIMIT:
         assert (decision.outcome, decision.delay) == ("crash", 60)
@@ -94,15 +94,15 @@ def test_a_job_that_kills_its_process_too_often_is_dead(crashes: int) -> None:
         assert "crash loop" in str(decision.reason)
 
 
-def test_a_crash_without_retries_is_tried_again_all_the_same() -> None:
+def test_a_crash_is_retried_even_without_retries() -> None:
     assert decide(CrashedAttempt("signal 9"), policy=Backoff(0)) == Settlement("crash", reason="signal 9")
 
 
-def test_a_release_remembers_whether_it_had_started() -> None:
+def test_a_release_stores_whether_the_attempt_had_started() -> None:
     assert decide(ReleasedAttempt("shutdown", started=False)) == Settlement("release", reason="shutdown", started=False)
 
 
-def test_a_decision_of_another_process_stands() -> None:
+def test_a_settlement_decided_in_another_process_is_not_changed() -> None:
     decision = Settlement("retry", delay=7)
     assert decide(decision, failures=99) is decision
 
@@ -111,17 +111,17 @@ NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - the point
 
 
 @pytest.mark.parametrize("wrong", [{}, {"wait": 1, "until": NAIVE.replace(tzinfo=UTC)}, {"until": NAIVE}])
-def test_a_snooze_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_snooze_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Snooze(**wrong)
 
 
 class DateTime(datetime):
-    """As pendulum.DateTime and pandas.Timestamp are."""
+    """A datetime subclass, like pendulum.DateTime and pandas.Timestamp."""
 
 
 class Seconds(float):
-    """As numpy.float64 is."""
+    """A float subclass, like numpy.float64."""
 
 
 class Zone(tzinfo):
@@ -139,7 +139,7 @@ class OddZone(Zone):
         return timedelta(seconds=61.5)
 
 
-def test_a_snooze_until_any_kind_of_datetime_is_that_instant() -> None:
+def test_a_snooze_until_a_datetime_subclass_is_the_same_instant() -> None:
     zone = ZoneInfo("America/Sao_Paulo")
     instant = datetime(2030, 1, 1, 3, 0, 0, 7, tzinfo=UTC)
     moments = [
@@ -159,21 +159,21 @@ def test_the_hour_that_comes_twice_keeps_its_fold() -> None:
     assert decide(Snooze(until=autumn)).until == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
 
 
-def test_a_broken_time_zone_is_the_handlers_own_error() -> None:
+def test_a_broken_time_zone_is_an_error_of_the_handler() -> None:
     with pytest.raises(RuntimeError, match="no offset"):
         Snooze(until=datetime(2030, 1, 1, tzinfo=BrokenZone()))
 
 
-def test_what_is_decided_holds_exact_values_only() -> None:
+def test_a_settlement_holds_exact_built_in_values_only() -> None:
     texts: list[Any] = [7, b"\xff", object(), "a\x00b"]
     for text in texts:
         for ending in (Dead(text), Cancel(text), Retry(text), Snooze(1, reason=text)):
             assert type(decide(ending).reason) is str
     snoozed = decide(Snooze(Seconds(60)))
     assert (snoozed.delay, type(snoozed.delay)) == (60.0, float)
-    told = decide(RetryAfter(Seconds(60), limit="api")).throttle
-    assert told == Throttle(60.0, "api")
-    assert type(told.seconds) is float
+    throttle = decide(RetryAfter(Seconds(60), limit="api")).throttle
+    assert throttle == Throttle(60.0, "api")
+    assert type(throttle.seconds) is float
 
 
 def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:
@@ -184,11 +184,11 @@ def test_an_outcome_that_was_tampered_with_is_dead_with_that_reason() -> None:
     tampered[3].throttle = 7  # type: ignore[assignment]  # as a careless handler may
     for each in tampered:
         decision = decide(each)
-        assert (decision.outcome, decision.reason) == ("dead", "what to do next could not be decided")
+        assert (decision.outcome, decision.reason) == ("dead", "the retry decision failed")
         assert decision.error is not None
 
 
-def test_a_policy_that_raises_ends_its_job_and_nothing_else() -> None:
+def test_a_retry_policy_that_raises_makes_only_its_job_dead() -> None:
     broken = Backoff(3, permanent=("not a class",))  # type: ignore[arg-type]  # the point
     decision = decide(ValueError("x"), policy=broken)
     assert (decision.outcome, decision.failed) == ("dead", 1)

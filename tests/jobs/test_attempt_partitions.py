@@ -1,4 +1,4 @@
-"""Attempts live as long as their job. A day of them is dropped whole: nothing else is read, and nothing is deleted."""
+"""Attempts are retained as long as their job, and dropped by daily partitions without reading other data."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def fail(connection: Connection, task: str = "work") -> int:
-    """A job that failed once, and is ready again."""
+    """Create a job that failed once and is ready again."""
     (id_,) = add(connection, task=task)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner, [task])], decided(Retry(after=0)))
@@ -51,11 +51,11 @@ def finish(connection: Connection, task: str = "work", ending: Dead | None = Non
 
 
 def pass_days(connection: Connection, count: int) -> None:
-    """As they pass for a worker: every day has its partitions."""
+    """Advance the clock day by day and create the partitions of each day, as a worker does."""
     for _ in range(count):
         advance(connection, DAY)
-        for kept in ("history", "attempts"):
-            do(connection, partitions.make_partitions(kept))
+        for table in ("history", "attempts"):
+            do(connection, partitions.make_partitions(table))
 
 
 def drop_history(connection: Connection) -> list[str]:
@@ -71,7 +71,7 @@ def day_of(connection: Connection, parent: str = "attempts") -> str:
 
 
 def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
-    """All that an attempt says, but for the day that it is kept with."""
+    """Return all columns of attempts except the partition key."""
     return connection.execute(
         "select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback, "
         "fingerprint from sereno.attempts where job_id = %s order by number",
@@ -80,12 +80,12 @@ def facts(connection: Connection, job_id: int) -> list[tuple[object, ...]]:
 
 
 def counted(connection: Connection, what: str, table: str) -> int:
-    """Rows that this transaction, and what else is not reported yet, has read or written."""
+    """Return the rows read or written by this transaction and by statistics not reported yet."""
     figures = f"select {what} from pg_stat_xact_user_tables where relid = %s::regclass"
     return int(one(connection, figures, f"sereno.{table}") or 0)
 
 
-def test_attempts_of_jobs_that_are_still_there_outlive_their_day(connection: Connection) -> None:
+def test_attempts_of_existing_jobs_outlive_their_partition(connection: Connection) -> None:
     gone, dead, later, live = (fail(connection, task) for task in ("gone", "dead", "later", "live"))
     finish(connection, "gone")
     finish(connection, "dead", Dead("no"))
@@ -99,7 +99,7 @@ def test_attempts_of_jobs_that_are_still_there_outlive_their_day(connection: Con
     assert len(drop_attempts(connection, KEEP)) == 1
     assert one(connection, OWNER) == [dead, later, live]
     assert (facts(connection, dead), facts(connection, later), facts(connection, live)) == began
-    # What ended later is kept with the day of its end, and goes with it.
+    # Attempts of a job that finished later are stored in the partition of that day, and dropped with it.
     pass_days(connection, 5)
     assert len(drop_history(connection)) == len(drop_attempts(connection, KEEP)) == 5
     assert one(connection, OWNER) == [dead, live]
@@ -111,7 +111,7 @@ def test_attempts_of_jobs_that_are_still_there_outlive_their_day(connection: Con
     assert gone not in one(connection, OWNER)
 
 
-def test_only_the_day_itself_is_read_and_nothing_of_it_is_deleted(connection: Connection) -> None:
+def test_carrying_attempts_reads_only_its_partition_and_deletes_nothing(connection: Connection) -> None:
     old = day_of(connection)
     for _ in range(20):
         fail(connection)
@@ -132,7 +132,7 @@ def test_only_the_day_itself_is_read_and_nothing_of_it_is_deleted(connection: Co
     assert one(connection, "select count(*) from sereno.attempts") == 20
 
 
-def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connection) -> None:
+def test_a_page_reads_its_partition_and_the_jobs_by_index(connection: Connection) -> None:
     for _ in range(20):
         fail(connection)
     begins = one(connection, "select date_trunc('day', sereno.now(), 'UTC')")
@@ -146,7 +146,9 @@ def test_a_page_reads_its_day_along_the_key_and_looks_jobs_up(connection: Connec
     assert not [node for node in nodes(top) if node["Node Type"] == "Seq Scan" and "history" in node["Relation Name"]]
 
 
-def test_what_was_stopped_goes_on_where_it_stopped(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_carry_continues_where_it_stopped(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attempt_partitions, "PAGE_SIZE", 10)
     old = day_of(connection)
     for _ in range(25):
@@ -163,7 +165,7 @@ def test_what_was_stopped_goes_on_where_it_stopped(connection: Connection, monke
         assert counted(connection, READ, old) - before == 15
 
 
-def test_a_day_of_attempts_waits_for_its_day_of_history(connection: Connection) -> None:
+def test_a_partition_of_attempts_is_dropped_after_that_of_history(connection: Connection) -> None:
     old = day_of(connection)
     fail(connection)
     finish(connection)
@@ -176,13 +178,13 @@ def test_a_day_of_attempts_waits_for_its_day_of_history(connection: Connection) 
 
 
 @pytest.mark.parametrize("name", ["jobs", "attempts", "attempts_default", "attempts_20260101; drop table sereno.jobs"])
-def test_nothing_but_a_day_of_attempts_can_be_dropped(connection: Connection, name: str) -> None:
+def test_only_a_daily_partition_of_attempts_can_be_dropped(connection: Connection, name: str) -> None:
     with pytest.raises(psycopg.errors.RaiseException):
         do(connection, partitions.drop_partition("attempts", name))
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_attempts_that_have_no_day_are_carried_or_go(connection: Connection, archived: bool) -> None:
+def test_attempts_in_the_default_partition_are_moved_or_deleted(connection: Connection, archived: bool) -> None:
     advance(connection, 20 * DAY)
     gone, live = fail(connection, "gone"), fail(connection, "live")
     connection.execute("delete from sereno.jobs where id = %s", [gone])

@@ -1,4 +1,4 @@
-"""Failures by kind: added by every worker, bounded, forgotten; and their jobs are found by an index."""
+"""Error groups: added to by every worker, bounded, deleted after retention; their jobs are found by an index."""
 
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ LATER = datetime(2096, 1, 1, tzinfo=UTC)
 
 
 def failed(*failures: tuple[str, str | None]) -> Tally:
-    """Fingerprint and tenant of each."""
+    """Return a tally of failures with these fingerprints and tenants."""
     found = Tally()
     for number, (fingerprint, tenant) in enumerate(failures, 1):
         found.failed(Failure(fingerprint, "work", "OSError", f"message {number}", "shop.py:charge"), number, tenant)
@@ -73,7 +73,7 @@ def test_a_list_is_sorted_and_filtered(connection: psycopg.Connection) -> None:
     assert (found.count, found.total, found.note) == (0, 2, "known")
 
 
-def test_a_worker_tells_no_more_kinds_apart_than_it_can_hold() -> None:
+def test_a_worker_counts_a_bounded_number_of_error_groups() -> None:
     tally = failed(*((f"{number}", f"t{number}") for number in range(MOST_KINDS + 10)))
     assert len(tally.failures) == len(tally.hit) == MOST_KINDS
     tally = failed(*(("a", f"t{number}") for number in range(MOST_PAIRS + 10)))
@@ -85,14 +85,14 @@ def test_a_worker_tells_no_more_kinds_apart_than_it_can_hold() -> None:
     assert sum(double.hit.values()) == 2 * (MOST_PAIRS + 10)
 
 
-def test_beyond_a_hundred_tenants_of_an_hour_names_are_left_out(connection: psycopg.Connection) -> None:
+def test_tenants_beyond_a_hundred_per_hour_are_counted_without_a_name(connection: psycopg.Connection) -> None:
     run(connection, error_groups.add(failed(*(("a", f"t{number:03}") for number in range(MOST_TENANTS - 1)))))
     run(connection, error_groups.add(failed(("a", "t000"), ("a", "x"), ("a", "y"), ("a", "z"))))
     hit = {each.tenant: each.count for each in run(connection, error_groups.tenants("a", DAY, 1000))}
     assert (hit["t000"], hit["x"], hit[None], sum(hit.values())) == (2, 1, 2, MOST_TENANTS + 3)
 
 
-def test_there_is_room_for_so_many_kinds_and_then_for_those_that_are_known(connection: psycopg.Connection) -> None:
+def test_at_the_maximum_only_known_groups_are_counted(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.error_groups (fingerprint, task, error_type, message, frame, first_at, last_at, count, "
         "last_job_id) select 'g' || n, '', '', '', '', sereno.now(), sereno.now() - n * interval '1 s', 1, 1 "
@@ -110,7 +110,7 @@ def test_there_is_room_for_so_many_kinds_and_then_for_those_that_are_known(conne
     assert one(connection, "select count from sereno.error_groups where fingerprint = 'new2'") == 1
 
 
-def test_after_a_month_it_is_forgotten_unless_it_is_muted_still(connection: psycopg.Connection) -> None:
+def test_a_group_is_deleted_after_a_month_unless_it_is_muted(connection: psycopg.Connection) -> None:
     run(connection, error_groups.add(failed(("a", "t"), ("b", "t"))))
     run(connection, error_groups.mute("b", LATER, None, with_note=False))
     advance(connection, 29 * DAY)
@@ -122,7 +122,7 @@ def test_after_a_month_it_is_forgotten_unless_it_is_muted_still(connection: psyc
     assert one(connection, "select string_agg(fingerprint, '') from sereno.error_groups") == "b"
 
 
-def test_how_many_tries_successes_took(connection: psycopg.Connection) -> None:
+def test_the_number_of_tries_of_successes_is_counted(connection: psycopg.Connection) -> None:
     tally = Tally()
     for failures in (0, 0, 1, 3, MOST_TRIES, 500):
         tally.job("default", "work", "succeeded", 0, 0)
@@ -138,7 +138,7 @@ def test_how_many_tries_successes_took(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("message", ["\x00", "\ud800", "x" * 1_000_000, "\x1b[2J", "<b>", '"\\', "{}"])
-def test_hostile_words_are_written_and_read(connection: psycopg.Connection, message: str) -> None:
+def test_hostile_messages_are_stored_and_read(connection: psycopg.Connection, message: str) -> None:
     found = failure("work", decided(Dead(message)))
     assert found is not None
     tally = Tally()
@@ -172,6 +172,6 @@ def test_the_jobs_of_a_kind_are_found_by_an_index(connection: psycopg.Connection
     assert Access("Index Scan", "jobs_pkey", True) in accesses(waiting)
 
 
-def test_a_search_by_fingerprint_looks_at_everything() -> None:
+def test_a_search_by_fingerprint_has_no_window() -> None:
     found = jobs_wanted("state:dead fingerprint:3fa9c01b77d2", datetime.now(UTC))
     assert found == JobFilter(states=["dead"], fingerprint="3fa9c01b77d2")

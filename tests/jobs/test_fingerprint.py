@@ -1,4 +1,4 @@
-"""The same failure has the same fingerprint, whatever ids it carries; and no message is too strange to have one."""
+"""Equal failures have the same fingerprint, whatever ids they contain; every message has a fingerprint."""
 
 import json
 from random import Random
@@ -51,7 +51,7 @@ class SilentError(Exception):
 
 
 @given(st.text() | st.sampled_from(HOSTILE), st.text())
-def test_whatever_is_said_has_one(message: str, task: str) -> None:
+def test_every_message_has_a_fingerprint(message: str, task: str) -> None:
     for ending in (ValueError(message), Dead(message), Retry(message), CrashedAttempt(message)):
         found = of(ending, task)
         assert len(found.fingerprint) == DIGITS
@@ -63,8 +63,8 @@ def test_whatever_is_said_has_one(message: str, task: str) -> None:
     assert len(normalised(message)) <= KNOWN_BY
 
 
-def test_an_error_without_words_has_one() -> None:
-    assert of(SilentError()).message == "(a SilentError that could not be turned into text)"
+def test_an_error_without_a_message_has_a_fingerprint() -> None:
+    assert of(SilentError()).message == "(a SilentError that cannot be converted to text)"
 
 
 IDS = (
@@ -80,7 +80,7 @@ IDS = (
 
 
 @given(st.data(), st.text("abcdefgh ,.:()!\n", max_size=60), st.text("abcdefgh ,.()!\n", max_size=60))
-def test_it_is_the_same_for_different_ids(data: st.DataObject, before: str, after: str) -> None:
+def test_different_ids_have_the_same_fingerprint(data: st.DataObject, before: str, after: str) -> None:
     kind = data.draw(st.sampled_from(IDS))
     one, other = data.draw(kind), data.draw(kind)
     texts = [f"order {before} {each} {after}" for each in (one, other)]
@@ -102,11 +102,11 @@ def test_it_is_the_same_for_different_ids(data: st.DataObject, before: str, afte
         ("connection reset by peer", "connection reset by peer"),
     ],
 )
-def test_what_is_left_of_a_message(message: str, known_by: str) -> None:
+def test_a_message_is_normalised(message: str, known_by: str) -> None:
     assert normalised(message) == known_by
 
 
-def test_what_differs_is_another_kind() -> None:
+def test_different_failures_have_different_fingerprints() -> None:
     kinds = [
         of(ValueError("no luck")),
         of(KeyError("no luck")),
@@ -119,7 +119,7 @@ def test_what_differs_is_another_kind() -> None:
     assert len({kind.fingerprint for kind in kinds}) == len(kinds)
 
 
-def test_a_retry_and_the_death_after_it_are_the_same_kind() -> None:
+def test_a_retry_and_the_dead_letter_after_it_have_the_same_fingerprint() -> None:
     error = raised(OSError("connection reset"))
     assert decided(error).outcome == "retry"
     assert decided(error, failures=3).outcome == "dead"
@@ -128,6 +128,6 @@ def test_a_retry_and_the_death_after_it_are_the_same_kind() -> None:
     assert of(crash).fingerprint == of(crash, crashes=2).fingerprint
 
 
-def test_what_is_no_failure_has_none() -> None:
+def test_outcomes_without_failure_have_no_fingerprint() -> None:
     assert failure("work", decided(None)) is None
     assert failure("work", decided(ReleasedAttempt("shutdown"))) is None

@@ -1,4 +1,4 @@
-"""Finished jobs leave by the day; dead letters stay until a person decides."""
+"""Finished jobs are dropped by daily partitions; dead letters stay until an operator deletes them."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -42,12 +42,12 @@ def partitions_of(connection: Connection) -> list[str]:
 
 
 def home(connection: Connection, job_id: int) -> str:
-    """The partition that a finished job lives in."""
+    """Return the partition of a finished job."""
     return str(one(connection, "select tableoid::regclass::text from sereno.history where id = %s", job_id))
 
 
 def finish(connection: Connection, ending: Dead | None = None) -> int:
-    """A job that failed once and then ended."""
+    """Create a job that failed once and then ended."""
     (id_,) = add(connection)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner)], decided(Retry(after=0)))
@@ -61,19 +61,19 @@ def today(connection: Connection) -> str:
 
 
 def test_partitions_are_made_a_week_ahead_and_only_once(connection: Connection) -> None:
-    assert len(partitions_of(connection)) == 9, "today, a week, and the default one"
+    assert len(partitions_of(connection)) == 9, "today, a week, and the default partition"
     assert do(connection, partitions.make_partitions("history")) == 0
     advance(connection, 3 * DAY)
     assert do(connection, partitions.make_partitions("history")) == 3
     assert len(partitions_of(connection)) == 12
 
 
-def test_a_finished_job_lives_in_the_partition_of_its_day_and_a_dead_one_apart(connection: Connection) -> None:
+def test_finished_jobs_are_in_daily_partitions_and_dead_letters_in_their_own(connection: Connection) -> None:
     assert home(connection, finish(connection)) == today(connection)
     assert home(connection, finish(connection, Dead("no"))) == "sereno.history_dead"
 
 
-def test_what_nobody_made_room_for_is_kept_and_moves_in_later(connection: Connection) -> None:
+def test_rows_without_a_partition_are_stored_and_moved_later(connection: Connection) -> None:
     advance(connection, 20 * DAY)
     id_ = finish(connection)
     assert home(connection, id_) == "sereno.history_done_default"
@@ -82,7 +82,7 @@ def test_what_nobody_made_room_for_is_kept_and_moves_in_later(connection: Connec
     assert one(connection, "select count(*) from sereno.history") == 1
 
 
-def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connection: Connection) -> None:
+def test_old_partitions_are_dropped_with_their_attempts_and_dead_letters_stay(connection: Connection) -> None:
     old, dead = finish(connection), finish(connection, Dead("no"))
     advance(connection, 6 * DAY)
     young = finish(connection)
@@ -98,7 +98,7 @@ def test_old_days_are_dropped_with_their_attempts_and_dead_letters_stay(connecti
     assert one(connection, "select array_agg(job_id order by job_id) from sereno.attempts") == [dead, young]
 
 
-def test_dead_letters_are_forgotten_only_when_asked_and_only_the_old_ones(connection: Connection) -> None:
+def test_dead_letters_are_deleted_only_with_a_retention_and_only_old_ones(connection: Connection) -> None:
     old = finish(connection, Dead("no"))
     advance(connection, 10 * DAY)
     young = finish(connection, Dead("no"))
@@ -114,7 +114,7 @@ def test_nothing_but_a_partition_of_the_history_can_be_dropped(connection: Conne
             do(connection, partitions.drop_partition("history", name))
 
 
-def test_two_workers_make_the_same_day_once(connection: Connection, database_url: str) -> None:
+def test_two_workers_create_the_same_partition_once(connection: Connection, database_url: str) -> None:
     advance(connection, 30 * DAY)
     made: list[int] = []
 
@@ -130,9 +130,7 @@ def test_two_workers_make_the_same_day_once(connection: Connection, database_url
     assert sorted(made) == [0, 8]
 
 
-def test_a_long_look_at_the_history_holds_up_the_drop_but_no_settlement(
-    connection: Connection, database_url: str
-) -> None:
+def test_a_long_read_of_history_delays_the_drop_but_no_settlement(connection: Connection, database_url: str) -> None:
     finish(connection)
     name = today(connection).removeprefix("sereno.")
     add(connection)

@@ -1,4 +1,4 @@
-"""Options of a job: refused before anything is written when they make no sense."""
+"""Invalid options of a job are refused before anything is written."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,7 +47,7 @@ from sereno.jobs.job import JobOptions, NewJob
     ],
     ids=repr,
 )
-def test_an_option_that_makes_no_sense_is_refused_and_named(wrong: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments, match=next(reversed(wrong)).removesuffix("s")):
         JobOptions(**wrong).checked()
 
@@ -64,17 +64,17 @@ def test_an_option_that_makes_no_sense_is_refused_and_named(wrong: dict[str, Any
     ],
     ids=repr,
 )
-def test_options_that_make_sense_are_left_as_they_are(right: dict[str, Any]) -> None:
+def test_valid_options_are_not_changed(right: dict[str, Any]) -> None:
     options = JobOptions(**right)
     assert options.checked() is options
 
 
-def test_a_row_says_only_what_was_asked_for() -> None:
+def test_a_row_holds_only_the_given_options() -> None:
     row = NewJob("work", b'{"n":1}', JobOptions(queue="q", priority=3)).as_row()
     assert msgspec.json.encode(row) == b'{"task":"work","args":{"n":1},"queue":"q","priority":3}'
 
 
-def test_a_period_and_for_ever_are_told_apart() -> None:
+def test_a_unique_period_differs_from_forever() -> None:
     period = NewJob("work", b"{}", JobOptions(unique_key="k", unique_for="1h")).as_row()
     forever = NewJob("work", b"{}", JobOptions(unique_key="k", unique_for="forever")).as_row()
     live = NewJob("work", b"{}", JobOptions(unique_key="k")).as_row()

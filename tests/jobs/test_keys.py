@@ -1,4 +1,4 @@
-"""Whoever makes a job, its keys are the same: Python, SQL and schedules agree to the letter."""
+"""A job has the same keys whether it is enqueued by Python, by SQL or by a schedule."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ AnyTask = Task[..., None]
 
 @pytest.fixture
 def limited(app: Sereno) -> AnyTask:
-    """A task with everything that can be said about keys, in a queue that says something as well."""
+    """Declare a task with every kind of key, in a queue that also has keys."""
     app.queue("q", concurrency=[Limit(9), Limit(5, key="{tenant}/{queue}", name="a.queue")], fair_key="queue-{tenant}")
 
     @app.task(
@@ -41,7 +41,7 @@ def limited(app: Sereno) -> AnyTask:
         account: str | None = "home",
         number: int = 7,
         flag: bool = True,
-        größe: str = "{tenant}",  # noqa: PLC2401 - people do
+        größe: str = "{tenant}",  # noqa: PLC2401 - non-ASCII names are allowed
         pages: int = 2,
     ) -> None: ...
 
@@ -176,7 +176,7 @@ def test_a_job_that_is_replaced_has_the_keys_of_the_new_one(opened: Connection, 
 
 
 def test_a_job_whose_replacement_has_no_limits_is_plain(opened: Connection, limited: AnyTask) -> None:
-    """And the other way round: nothing of the old keys stays."""
+    """A replaced job keeps none of its old keys."""
     once = limited.using(unique_key="u", on_conflict="replace")
     once.enqueue()
     do(opened, transitions.enqueue([NewJob("limited", b"{}", once.job().options)]))

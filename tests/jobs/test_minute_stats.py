@@ -1,4 +1,4 @@
-"""Figures by the minute: added by every worker, read in steps, and quantiles from their buckets."""
+"""Statistics by minute: added to by every worker, read in steps, with quantiles from buckets."""
 
 import psycopg
 import pytest
@@ -21,14 +21,14 @@ def tally(*jobs: tuple[str, str, float, str | None]) -> Tally:
 def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> None:
     first = tally(("a", "succeeded", 0.2, "t"), ("a", "retry", 0.2, "t"), ("b", "dead", 3, None))
     second = tally(("a", "succeeded", 40.0, "u"), ("a", "snooze", 0.1, None))
-    # Half a minute before the next one begins.
+    # Half a minute before the next minute begins.
     advance(connection, (30 - one(connection, "select extract(epoch from sereno.now())::float")) % 60)
     run(connection, minute_stats.add(first))
     run(connection, minute_stats.add(second))
     (found,) = run(connection, minute_stats.read(600))
     assert (found.succeeded, found.retried, found.dead, found.other) == (2, 1, 1, 1)
     assert (sum(found.waits), sum(found.runs)) == (5, 5)
-    # The statement names every bucket: one more has to be named there too.
+    # The statement lists every bucket: a new bucket must be added there too.
     assert len(found.waits) == len(found.runs) == len(BUCKETS) + 1
     (of_b,) = run(connection, minute_stats.read(600, task="b"))
     assert (of_b.dead, of_b.run_seconds) == (1, 3.0)
@@ -36,7 +36,7 @@ def test_two_workers_add_to_the_same_minute(connection: psycopg.Connection) -> N
     assert by_tenant == [("u", 1, 0), ("t", 2, 1)]
 
 
-def test_minutes_are_read_in_steps_and_forgotten(connection: psycopg.Connection) -> None:
+def test_minutes_are_read_in_steps_and_deleted_after_retention(connection: psycopg.Connection) -> None:
     for _ in range(3):
         run(connection, minute_stats.add(tally(("a", "succeeded", 0.2, "t"))))
         advance(connection, 600)
@@ -57,7 +57,7 @@ def test_a_quantile_lies_in_its_bucket(share: float, low: float, high: float) ->
     assert quantile([0] * len(counts), share) is None
 
 
-async def test_a_worker_writes_what_it_has_seen_end(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worker_writes_the_figures_of_its_attempts(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(number: int) -> None:
         if number == 3:

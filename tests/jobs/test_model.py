@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the store does what the reference model does, and no transition is illegal."""
+"""Random sequences of operations: the store matches the reference model, and no transition is illegal."""
 
 from collections.abc import Callable
 
@@ -73,7 +73,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), outcome=st.sampled_from(sorted(ENDINGS)))
     def settle(self, data: st.DataObject, outcome: str) -> None:
-        """Any claim there ever was: most of the old ones are fenced out."""
+        """Settle any earlier claim: most old ones are fenced out."""
         owner, job = data.draw(st.sampled_from(self.claims[-6:]))
         ours = self.model.holds(job.id, job.attempt, owner)
         assert end(self.connection, owner, [job], made(outcome)) == ({job.id} if ours else set())
@@ -143,7 +143,7 @@ def test_the_store_does_what_the_model_does(database_url: str) -> None:
                 stateful_step_count=50,
                 deadline=None,
                 database=None,
-                # A failure is told as it was found: to shrink it takes minutes of SQL.
+                # Report a failure without shrinking, which would take minutes of SQL.
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),

@@ -1,4 +1,4 @@
-"""What a person sees of jobs and may do to them."""
+"""Operator actions on jobs: list, show, enqueue, retry, cancel, delete."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ def test_live_and_finished_jobs_are_one_list_newest_first(manual: ManualWorker) 
     assert page.next is None
 
 
-def test_pages_follow_each_other_without_a_gap_or_a_double(manual: ManualWorker) -> None:
+def test_pages_have_no_gaps_and_no_duplicates(manual: ManualWorker) -> None:
     made = [manual.enqueue() for _ in range(5)] + [manual.dead(), manual.dead()]
     seen: list[int] = []
     before = None
@@ -80,7 +80,7 @@ def test_a_filter_on_errors_finds_jobs_that_wait_for_their_retry(manual: ManualW
     assert (line.id, line.state, line.error_type) == (job_id, "scheduled", "OSError")
 
 
-def test_show_tells_the_whole_story(manual: ManualWorker) -> None:
+def test_show_returns_attempts_steps_and_progress(manual: ManualWorker) -> None:
     session = manual.worker()
     job_id = manual.enqueue(tenant="r1")
     (job,) = manual.claim(session)
@@ -112,7 +112,7 @@ def test_show_of_an_unknown_job(manual: ManualWorker) -> None:
         manual.app.database.run(jobs.show(999))
 
 
-def test_enqueue_writes_the_job_and_who_asked(manual: ManualWorker) -> None:
+def test_enqueue_writes_the_job_and_the_audit_entry(manual: ManualWorker) -> None:
     new = manual.app.new_job("greet", b'{"name": "Bo"}')
     (made,) = manual.app.database.run(jobs.enqueue([new], actor="eve@desk"))
     assert manual.state(made.id) == "ready"
@@ -134,7 +134,7 @@ async def test_retry_works_for_async_code_too(manual: ManualWorker) -> None:
     assert changed.done == [job_id]
 
 
-def test_a_filter_needs_a_yes(manual: ManualWorker) -> None:
+def test_a_change_by_filter_needs_confirmation(manual: ManualWorker) -> None:
     job_id = manual.dead()
     everything = JobFilter(states=["dead"])
     for operation in (jobs.retry, jobs.cancel, jobs.delete):
@@ -153,7 +153,7 @@ def test_retry_never_touches_live_jobs(manual: ManualWorker) -> None:
     assert manual.run_at(waiting) == before
 
 
-def test_a_dry_run_counts_and_does_nothing(manual: ManualWorker) -> None:
+def test_a_dry_run_counts_and_changes_nothing(manual: ManualWorker) -> None:
     for tenant in ("r1", "r1", "r2"):
         manual.dead(tenant=tenant)
     manual.dead(task="other")
@@ -185,7 +185,7 @@ def test_a_bulk_retry_goes_in_batches_and_keeps_its_rate_across_them(manual: Man
     ).fetchone()
     assert row is not None
     assert row[0] == 2500
-    # 2,499 gaps of 10 ms; each batch counts from its own transaction's clock.
+    # 2,499 gaps of 10 ms; each batch counts from the start of its own transaction.
     assert 24.99 <= row[1] < 26
     assert row[2] == 2500
     assert len(manual.audit()) == 3
@@ -213,7 +213,7 @@ def test_a_job_whose_unique_key_is_taken_stays_dead(manual: ManualWorker) -> Non
     assert manual.audit() == []
 
 
-def test_cancel_ends_what_waits_and_asks_what_runs(manual: ManualWorker) -> None:
+def test_cancel_ends_waiting_jobs_and_asks_running_ones_to_stop(manual: ManualWorker) -> None:
     running, ready, later = manual.enqueue(), manual.enqueue(), manual.enqueue(delay="1h")
     manual.claim(manual.worker())
     changed = drive(jobs.cancel(JobFilter(task="greet"), reason="not wanted", yes=True), manual.app.database.run)
@@ -246,7 +246,7 @@ def test_delete_refuses_a_running_job_and_then_deletes_nothing(manual: ManualWor
     assert manual.state(running) == "running"
 
 
-def test_the_audit_fails_with_the_change_or_not_at_all(manual: ManualWorker) -> None:
+def test_the_audit_entry_and_the_change_are_one_transaction(manual: ManualWorker) -> None:
     job_id = manual.dead()
     manual.connection.execute("alter table sereno.audit add check (actor <> 'mallory')")
     with pytest.raises(Exception, match="audit"):
@@ -254,8 +254,8 @@ def test_the_audit_fails_with_the_change_or_not_at_all(manual: ManualWorker) -> 
     assert manual.state(job_id) == "dead"
 
 
-def test_a_page_is_read_along_the_index_of_either_side(manual: ManualWorker) -> None:
-    """The plan, not the clock: neither a million live jobs nor a long history is read for one page."""
+def test_a_page_is_read_along_the_index_of_each_table(manual: ManualWorker) -> None:
+    """Checked by the query plan: one page reads neither all live jobs nor the whole history."""
     _many_dead(manual, 20_000)
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)

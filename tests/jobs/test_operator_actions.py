@@ -1,4 +1,4 @@
-"""What a person may do to jobs: cancel, delete, requeue; whatever else happens to them at that moment."""
+"""Cancel, delete and requeue, also concurrently with other changes of the same jobs."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,7 +36,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def bury(connection: Connection, **options: Any) -> int:
-    """A dead letter."""
+    """Create a dead letter."""
     (id_,) = add(connection, **options)
     owner = session(connection)
     end(connection, owner, [take_one(connection, owner)], decided(Dead("no")))
@@ -50,15 +50,15 @@ def side_rows(connection: Connection) -> int:
 def test_a_waiting_job_is_cancelled_at_once(connection: Connection) -> None:
     (ready,) = add(connection)
     (future,) = add(connection, delay="1h", tenant="r42")
-    cancelled, asked = do(connection, transitions.cancel([ready, future, 999], "not wanted"))
-    assert (sorted(cancelled), asked) == ([ready, future], [])
+    cancelled, stopping = do(connection, transitions.cancel([ready, future, 999], "not wanted"))
+    assert (sorted(cancelled), stopping) == ([ready, future], [])
     found = past(connection, future)
     assert (found["state"], found["reason"], found["tenant"]) == ("cancelled", "not wanted", "r42")
     assert found["session_id"] is None
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-def test_a_running_job_is_asked_and_its_worker_is_told(connection: Connection, database_url: str) -> None:
+def test_a_running_job_is_asked_to_stop_and_its_worker_is_notified(connection: Connection, database_url: str) -> None:
     add(connection)
     job = take_one(connection, session(connection))
     with line(database_url) as ear:
@@ -72,11 +72,11 @@ def test_a_running_job_is_asked_and_its_worker_is_told(connection: Connection, d
 def test_a_job_claimed_while_its_cancel_waits_is_asked_to_stop(connection: Connection, database_url: str) -> None:
     (id_,) = add(connection)
     owner = session(connection)
-    answers: list[tuple[list[int], list[int]]] = []
+    results: list[tuple[list[int], list[int]]] = []
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, transitions.cancel([id_], "stop")))
+            results.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -85,7 +85,7 @@ def test_a_job_claimed_while_its_cancel_waits_is_asked_to_stop(connection: Conne
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert answers == [([], [id_])]
+    assert results == [([], [id_])]
     assert row(connection, id_)["cancel_requested"]
 
 
@@ -93,11 +93,11 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
-    answers: list[tuple[list[int], list[int]]] = []
+    results: list[tuple[list[int], list[int]]] = []
 
     def cancel() -> None:
         with line(database_url) as own:
-            answers.append(do(own, transitions.cancel([id_], "stop")))
+            results.append(do(own, transitions.cancel([id_], "stop")))
 
     with line(database_url) as worker:
         with worker.transaction():
@@ -106,11 +106,11 @@ def test_a_job_rescheduled_while_its_cancel_waits_is_cancelled(connection: Conne
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert answers == [([id_], [])]
+    assert results == [([id_], [])]
     assert (state(connection, id_), past(connection, id_)["failures"]) == ("cancelled", 1)
 
 
-def test_cancel_and_delete_take_steps_and_progress_along(connection: Connection) -> None:
+def test_cancel_and_delete_also_delete_steps_and_progress(connection: Connection) -> None:
     owner = session(connection)
     for act in (lambda id_: transitions.cancel([id_], "x"), lambda id_: transitions.delete([id_])):
         (id_,) = add(connection)
@@ -123,7 +123,7 @@ def test_cancel_and_delete_take_steps_and_progress_along(connection: Connection)
         assert side_rows(connection) == 0
 
 
-def test_delete_is_for_good_and_never_for_a_running_job(connection: Connection) -> None:
+def test_delete_removes_jobs_but_never_a_running_one(connection: Connection) -> None:
     dead = bury(connection)
     (running,) = add(connection)
     owner = session(connection)
@@ -136,7 +136,7 @@ def test_delete_is_for_good_and_never_for_a_running_job(connection: Connection) 
     assert one(connection, "select count(*) from sereno.attempts") == 0
 
 
-def test_a_requeued_job_keeps_its_id_and_gets_a_fresh_budget(connection: Connection) -> None:
+def test_a_requeued_job_keeps_its_id_and_resets_its_failures(connection: Connection) -> None:
     (id_,) = add(connection, tenant="r42", priority=2, tags=["a"], trace="t")
     owner = session(connection, lease=1e6)
     end(connection, owner, [take_one(connection, owner)], decided(Retry("busy")))
@@ -193,10 +193,8 @@ def test_a_job_whose_key_is_taken_stays_in_history(connection: Connection) -> No
     assert do(connection, transitions.requeue([second])) == [second]
 
 
-def test_a_key_that_is_taken_while_it_is_requeued_costs_that_job_alone(
-    connection: Connection, database_url: str
-) -> None:
-    """It is free when the requeue looks, and taken when it writes: the other transaction is not committed yet."""
+def test_a_key_taken_during_a_requeue_affects_only_that_job(connection: Connection, database_url: str) -> None:
+    """The key is free when the requeue reads, and taken when it writes, by an uncommitted transaction."""
     dead = [bury(connection, unique_key="k" if number == 2 else None) for number in range(5)]
     back: list[int] = []
     with line(database_url) as other, line(database_url) as mine:
@@ -209,10 +207,10 @@ def test_a_key_that_is_taken_while_it_is_requeued_costs_that_job_alone(
     assert back == [id_ for id_ in dead if id_ != dead[2]]
     assert [state(connection, id_) for id_ in dead] == ["ready", "ready", "dead", "ready", "ready"]
     assert do(connection, transitions.key_conflicts(dead)) == [transitions.KeyConflict(dead[2], live)]
-    assert len(tries(connection, dead[0])) == 1, "its last attempt is kept"
+    assert len(tries(connection, dead[0])) == 1, "its last attempt is stored"
 
 
-def test_a_key_that_is_given_up_while_it_is_requeued_is_taken(connection: Connection, database_url: str) -> None:
+def test_a_key_released_during_a_requeue_can_be_used(connection: Connection, database_url: str) -> None:
     dead = bury(connection, unique_key="k")
     back: list[int] = []
     with line(database_url) as other, line(database_url) as mine:

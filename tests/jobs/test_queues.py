@@ -1,4 +1,4 @@
-"""Queues: what waits, who serves them, who stopped them."""
+"""Queues: job counts, workers and pauses."""
 
 from sereno.jobs import queues
 from sereno.jobs.rows import Count
@@ -7,7 +7,7 @@ from sereno.worker import operations as workers
 from tests.manual_worker import ManualWorker
 
 
-def test_a_queue_line_counts_what_is_in_it(manual: ManualWorker) -> None:
+def test_a_queue_line_counts_its_jobs(manual: ManualWorker) -> None:
     manual.enqueue()
     manual.enqueue()
     manual.enqueue(delay="1h")
@@ -26,7 +26,7 @@ def test_a_queue_line_counts_what_is_in_it(manual: ManualWorker) -> None:
     assert lines["served"].slots == 2
 
 
-def test_what_finished_within_the_last_minute_is_counted(manual: ManualWorker) -> None:
+def test_jobs_finished_within_the_last_minute_are_counted(manual: ManualWorker) -> None:
     manual.dead()
     manual.dead()
     manual.connection.execute("update sereno.history set finished_at = now() - interval '2 minutes' where id = 1")
@@ -35,7 +35,7 @@ def test_what_finished_within_the_last_minute_is_counted(manual: ManualWorker) -
     assert line.finished_last_minute == Count(1)
 
 
-def test_counting_stops_at_a_bound_and_says_so(manual: ManualWorker) -> None:
+def test_counts_stop_at_a_bound_and_are_marked_inexact(manual: ManualWorker) -> None:
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)
            select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 10001)"""
@@ -50,14 +50,14 @@ def test_counting_stops_at_a_bound_and_says_so(manual: ManualWorker) -> None:
     assert not line.scheduled.exact
 
 
-def test_the_session_of_a_dead_worker_lends_no_slots(manual: ManualWorker) -> None:
+def test_the_slots_of_a_dead_worker_are_not_counted(manual: ManualWorker) -> None:
     manual.worker(lease=0.0)
     assert manual.app.database.run(queues.list_queues()) == []
     (line,) = manual.app.database.run(workers.list_workers())
     assert line.state == "expired"
 
 
-def test_pause_and_resume_are_audited_and_the_first_one_stays_on_record(manual: ManualWorker) -> None:
+def test_pause_and_resume_are_audited_and_a_second_pause_changes_nothing(manual: ManualWorker) -> None:
     run = manual.app.database.run
     assert run(queues.pause("queue", "default", note="down", actor="eve@desk"))
     assert not run(queues.pause("queue", "default", note="me too", actor="bob@desk"))
@@ -81,13 +81,13 @@ def test_a_pause_stops_claims_of_a_queue_a_task_or_a_tenant(manual: ManualWorker
     assert len(manual.claim(session)) == 1
 
 
-def test_resume_wakes_a_sleeping_worker(manual: ManualWorker) -> None:
+def test_resume_wakes_an_idle_worker(manual: ManualWorker) -> None:
     manual.connection.execute('listen "sereno.ready"')
     for kind, name in (("queue", "default"), ("tenant", "r1")):
         manual.app.database.run(queues.pause(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
         manual.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
-    told = [notice.payload for notice in manual.connection.notifies(timeout=5, stop_after=2)]
-    assert told == ["default", ""]
+    notified = [notice.payload for notice in manual.connection.notifies(timeout=5, stop_after=2)]
+    assert notified == ["default", ""]
 
 
 def test_the_actor_is_the_user_at_this_machine_unless_given(manual: ManualWorker) -> None:
@@ -96,7 +96,7 @@ def test_the_actor_is_the_user_at_this_machine_unless_given(manual: ManualWorker
     assert "@" in actor
 
 
-def test_status_says_it_all_at_once(manual: ManualWorker) -> None:
+def test_status_returns_everything_in_one_call(manual: ManualWorker) -> None:
     manual.dead()
     job_id = manual.enqueue(delay="1h")
     manual.worker(queues={"default": 3})

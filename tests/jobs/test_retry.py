@@ -1,4 +1,4 @@
-"""When to try again: never early, never later than promised, and not once too often."""
+"""Retry policies: delays are within their bounds, and the number of retries is exact."""
 
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ chances = st.builds(Random, st.integers())
 
 
 @given(policies, st.integers(1, 10_000), chances)
-def test_a_wait_is_never_shorter_than_planned_and_never_longer_than_the_cap_with_its_jitter(
+def test_a_delay_is_between_the_planned_one_and_the_cap_with_jitter(
     policy: Backoff, failures: int, chance: Random
 ) -> None:
     delay = policy.delay(failures, chance)
@@ -35,40 +35,40 @@ def test_a_wait_is_never_shorter_than_planned_and_never_longer_than_the_cap_with
 
 
 @given(policies, chances)
-def test_it_gives_up_exactly_after_its_retries(policy: Backoff, chance: Random) -> None:
+def test_the_number_of_retries_is_exact(policy: Backoff, chance: Random) -> None:
     waits = [policy.delay(failures, chance) for failures in range(1, policy.retries + 3)]
     assert all(wait is not None for wait in waits[: policy.retries])
     assert waits[policy.retries :] == [None, None]
 
 
 @given(st.integers(1, 20), chances)
-def test_waits_without_jitter_grow_until_the_cap(retries: int, chance: Random) -> None:
+def test_delays_without_jitter_grow_up_to_the_cap(retries: int, chance: Random) -> None:
     policy = Backoff(retries, first="1m", cap="60m", jitter=0)
     waits = [policy.delay(failures, chance) for failures in range(1, retries + 1)]
     assert waits == [min(3600, 60 * 2**n) for n in range(retries)]
 
 
-def test_a_list_is_followed_and_its_last_wait_repeated() -> None:
+def test_the_last_delay_of_a_list_is_repeated() -> None:
     policy = Backoff(5, delays=["15m", "30m", "60m"], jitter=0)
     assert [policy.delay(failures, Random()) for failures in range(1, 7)] == [900, 1800, 3600, 3600, 3600, None]
 
 
-def test_a_function_decides() -> None:
+def test_a_function_returns_the_delay() -> None:
     policy = Backoff(3, function=lambda failures: f"{failures}m", jitter=0)
     assert [policy.delay(failures, Random()) for failures in range(1, 5)] == [60, 120, 180, None]
 
 
-@pytest.mark.parametrize("answer", [-1, "soon", None, float("nan")])
-def test_a_function_that_talks_nonsense_does_not_keep_the_job_from_settling(answer: Any) -> None:
-    policy = Backoff(3, function=lambda _: answer, first="7s", jitter=0)
+@pytest.mark.parametrize("delay", [-1, "soon", None, float("nan")])
+def test_an_invalid_delay_from_a_function_does_not_block_settling(delay: Any) -> None:
+    policy = Backoff(3, function=lambda _: delay, first="7s", jitter=0)
     assert policy.delay(1, Random()) == 7
 
 
-def test_a_function_that_fails_does_not_keep_the_job_from_settling() -> None:
+def test_a_function_that_raises_does_not_block_settling() -> None:
     assert Backoff(3, function=lambda failures: 1 / (failures - 1), first="7s", jitter=0).delay(1, Random()) == 7
 
 
-def test_permanent_errors_are_told_by_their_class() -> None:
+def test_permanent_errors_are_recognised_by_their_class() -> None:
     policy = Backoff(permanent=(LookupError,))
     assert policy.is_permanent(KeyError("x"))
     assert not policy.is_permanent(ValueError("x"))
@@ -91,6 +91,6 @@ def test_permanent_errors_are_told_by_their_class() -> None:
     ],
     ids=repr,
 )
-def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Backoff(**wrong)

@@ -1,4 +1,4 @@
-"""A search finds what it says: the same jobs in lists, counts and changes."""
+"""A search finds the same jobs in lists, counts and changes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ NOON = datetime(2026, 11, 14, 12, tzinfo=ZoneInfo("Europe/Riga"))
 
 
 def _fill(manual: ManualWorker) -> dict[str, int]:
-    """One job of every kind that a search may tell apart."""
+    """Create one job of every kind that a search distinguishes."""
     made = {
         "dead": manual.dead(tenant="r1", tags=["blue", "big"]),
         "done": manual.finish(SUCCEEDED, tenant="r2"),
@@ -102,10 +102,10 @@ FOUND = (
 )
 
 
-def test_a_search_finds_what_it_says(manual: ManualWorker) -> None:
+def test_a_search_finds_the_matching_jobs(manual: ManualWorker) -> None:
     @manual.app.task(name="takes")
     def takes(order: dict[str, Any]) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     made = _fill(manual)
     database = manual.app.database
@@ -163,21 +163,21 @@ def test_moments(text: str, wanted: JobFilter) -> None:
         ("menu:*", "Quote a word"),
         ("created:soon", "write a day"),
         ("created:2h", "2h.."),
-        ("created:0001-01-01", "a year"),
-        ("created:>9999-12-31", "a year"),
-        ("age:1h", "older or younger"),
-        ("age:>99999d", "no length"),
-        ("age:>x", "no length"),
-        ("attempts:x", "no number"),
-        ("attempts:>9999999999", "no number"),
-        ("attempts:²", "no number"),
-        ("id:9223372036854775808", "no number"),
-        ("id:x", "no number"),
+        ("created:0001-01-01", "the year must be"),
+        ("created:>9999-12-31", "the year must be"),
+        ("age:1h", "for older or"),
+        ("age:>99999d", "not a duration"),
+        ("age:>x", "not a duration"),
+        ("attempts:x", "not a non-negative number"),
+        ("attempts:>9999999999", "not a non-negative number"),
+        ("attempts:²", "not a non-negative number"),
+        ("id:9223372036854775808", "not a non-negative number"),
+        ("id:x", "not a non-negative number"),
         ("by:me", "schedule:KEY"),
         ("by:schedule:", "schedule:KEY"),
     ],
 )
-def test_a_value_that_is_none_is_refused_in_words(text: str, words: str) -> None:
+def test_an_invalid_value_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(InvalidSearch, match=r"at character \d+") as caught:
         jobs_wanted(text, NOON)
     assert words in str(caught.value)
@@ -218,7 +218,7 @@ def test_two_filters_that_contradict_each_other_are_refused() -> None:
         JobFilter(tenant="a").both(JobFilter(tenant="b"))
 
 
-def test_what_no_index_finds_is_looked_for_among_the_newest(manual: ManualWorker) -> None:
+def test_conditions_without_an_index_are_tested_on_the_newest_jobs(manual: ManualWorker) -> None:
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)
            select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 20)"""
@@ -246,8 +246,8 @@ def test_what_no_index_finds_is_looked_for_among_the_newest(manual: ManualWorker
     assert jobs_wanted("tenant:r1", NOON).window == WINDOW
 
 
-def test_a_search_reads_each_side_along_its_index(manual: ManualWorker) -> None:
-    """The plan, not the clock: also of a search, no page reads a whole table."""
+def test_a_search_reads_each_table_along_its_index(manual: ManualWorker) -> None:
+    """Checked by the query plan: no page of a search reads a whole table."""
     manual.connection.execute(
         """insert into sereno.jobs (task, args, state, ready_seq)
            select 'greet', '{}', 'ready', nextval('sereno.ready_seq') from generate_series(1, 20000)"""

@@ -1,4 +1,4 @@
-"""What each ending leaves behind: the row, the counters, the attempt, the time of the next try."""
+"""The rows that each outcome writes: the job, its counters, the attempt, the time of the next attempt."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -52,10 +52,10 @@ def test_a_first_success_writes_one_row_of_history_and_no_attempt(connection: Co
     assert end(connection, owner, [job], decided()) == {id_}
 
     found = past(connection, id_)
-    # Written otherwise in history, or not at all.
+    # Columns with another form in history, or not in history.
     changed = {"lane", "order_id", "state", "claimed_at", "cancel_requested", "ready_seq"}
-    kept = before.keys() - changed
-    assert {name: found[name] for name in kept} == {name: before[name] for name in kept}
+    unchanged = before.keys() - changed
+    assert {name: found[name] for name in unchanged} == {name: before[name] for name in unchanged}
     assert (found["tags"], found["state"], found["session_id"]) == (["a"], "succeeded", owner)
     assert counters(found) == (1, 0, 0, 0, 0)
     assert found["started_at"] - before["claimed_at"] == timedelta(seconds=0.5)
@@ -81,7 +81,7 @@ def test_a_success_without_history_leaves_nothing(connection: Connection) -> Non
     ],
     ids=["retry", "error", "snooze", "release", "crash"],
 )
-def test_each_ending_has_a_counter_of_its_own(
+def test_each_outcome_has_its_own_counter(
     connection: Connection, ending: Ending, outcome: str, counted: tuple[int, ...]
 ) -> None:
     (id_,) = add(connection)
@@ -96,7 +96,7 @@ def test_each_ending_has_a_counter_of_its_own(
     assert one(connection, "select finished_at from sereno.attempts") >= found["claimed_at"]
 
 
-def test_the_attempt_rises_with_every_claim_and_never_goes_back(connection: Connection) -> None:
+def test_the_attempt_number_increases_with_every_claim(connection: Connection) -> None:
     (id_,) = add(connection)
     owner = session(connection, lease=1e6)
     endings: list[Ending] = [
@@ -135,7 +135,7 @@ def test_a_retry_is_never_early(connection: Connection) -> None:
     assert do(connection, transitions.promote()) == 1
 
 
-def test_a_snooze_until_a_moment_waits_for_it_and_one_in_the_past_is_ready(connection: Connection) -> None:
+def test_a_snooze_until_a_time_waits_and_one_in_the_past_is_ready(connection: Connection) -> None:
     add(connection, 2)
     owner = session(connection)
     now = one(connection, "select sereno.now()")
@@ -147,7 +147,7 @@ def test_a_snooze_until_a_moment_waits_for_it_and_one_in_the_past_is_ready(conne
     assert row(connection, second.id)["state"] == "ready"
 
 
-def test_a_released_job_is_ready_at_once_and_goes_to_the_end_of_the_line(connection: Connection) -> None:
+def test_a_released_job_is_ready_at_once_at_the_end_of_its_queue(connection: Connection) -> None:
     first, second = add(connection, 2)
     owner = session(connection)
     run_at = row(connection, first)["run_at"]
@@ -164,7 +164,7 @@ def test_an_attempt_that_never_started_leaves_no_attempt_row(connection: Connect
     assert counters(row(connection, id_)) == (1, 0, 0, 0, 1)
 
 
-def test_a_dead_letter_is_kept_whole(connection: Connection) -> None:
+def test_a_dead_letter_stores_the_whole_job(connection: Connection) -> None:
     (id_,) = add(connection, tenant="r42")
     owner = session(connection)
     job = take_one(connection, owner)
@@ -179,7 +179,7 @@ def test_a_dead_letter_is_kept_whole(connection: Connection) -> None:
     assert one(connection, "select count(*) from sereno.history_dead") == 1
 
 
-def test_whatever_a_handler_gives_as_its_reason_the_job_settles(connection: Connection) -> None:
+def test_a_job_settles_with_any_reason_of_its_handler(connection: Connection) -> None:
     reasons: list[Any] = ["a\x00b", "\ud800", 404, "x" * 100_000, ValueError("no")]
     kinds: list[type[Dead | Cancel | Retry]] = [Dead, Cancel, Retry]
     owner = session(connection)
@@ -192,7 +192,7 @@ def test_whatever_a_handler_gives_as_its_reason_the_job_settles(connection: Conn
 @pytest.mark.parametrize(
     "ending", [Retry("busy"), Snooze("1m"), ReleasedAttempt("shutdown"), CrashedAttempt("killed")], ids=repr
 )
-def test_a_job_that_was_asked_to_stop_does_not_wait_for_another_try(connection: Connection, ending: Ending) -> None:
+def test_a_job_that_was_asked_to_stop_is_not_retried(connection: Connection, ending: Ending) -> None:
     (id_,) = add(connection, unique_key="k")
     owner = session(connection)
     job = take_one(connection, owner)
@@ -224,7 +224,7 @@ def test_steps_and_progress_outlive_a_retry_and_end_with_the_job(connection: Con
 @pytest.mark.parametrize(
     "ending", [None, Dead("closed"), ReleasedAttempt("shutdown")], ids=["success", "dead", "cancelled"]
 )
-def test_what_is_written_while_the_job_settles_ends_with_it(
+def test_steps_written_during_a_settlement_are_deleted_with_the_job(
     connection: Connection, database_url: str, ending: Ending
 ) -> None:
     (id_,) = add(connection)
@@ -251,15 +251,15 @@ def test_what_is_written_while_the_job_settles_ends_with_it(
     assert one(connection, "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)") == 0
 
 
-def test_what_comes_after_the_settlement_is_not_written(connection: Connection, database_url: str) -> None:
+def test_steps_after_the_settlement_are_not_written(connection: Connection, database_url: str) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     job = take_one(connection, owner)
-    said: list[bool] = []
+    written: list[bool] = []
 
     def say_it() -> None:
         with line(database_url) as own:
-            said.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
+            written.append(do(own, report_progress(owner, id_, 1, 0.5, "half")))
 
     with line(database_url) as settler:
         with settler.transaction():
@@ -268,5 +268,5 @@ def test_what_comes_after_the_settlement_is_not_written(connection: Connection, 
             thread.start()
             until(lambda: waits_for_a_lock(connection))
         thread.join()
-    assert said == [False]
+    assert written == [False]
     assert one(connection, "select count(*) from sereno.progress") == 0

@@ -1,4 +1,4 @@
-"""A declaration that makes no sense is refused where it is made."""
+"""Task declarations: invalid ones are refused when they are made."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def test_a_plain_declaration_has_sensible_defaults() -> None:
     assert task.arguments.names == ("number",)
 
 
-def test_options_are_kept() -> None:
+def test_options_are_stored() -> None:
     task = declared(awork, name="a.b-c_d", queue="slow", priority=0, timeout=None, batch=100, history=False)
     assert (task.name, task.queue, task.priority, task.timeout, task.batch) == ("a.b-c_d", "slow", 0, None, 100)
     assert task.is_async
@@ -58,7 +58,7 @@ def test_options_are_kept() -> None:
     ],
     ids=repr,
 )
-def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_declarations_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         declared(**wrong)
 
@@ -76,7 +76,7 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         registry.add(declared(awork, name="work"))
 
 
-def test_a_registry_knows_its_tasks_and_says_so() -> None:
+def test_a_registry_lists_its_tasks_in_errors() -> None:
     registry = Registry()
     with pytest.raises(UnknownTask, match="this application has: none"):
         registry.find("work")
@@ -89,7 +89,7 @@ def test_a_registry_knows_its_tasks_and_says_so() -> None:
         registry.find("wrk")
 
 
-def test_every_state_has_its_transitions_and_every_transition_its_states() -> None:
+def test_every_state_has_transitions_to_known_states() -> None:
     assert set(TRANSITIONS) == set(STATES)
     assert set().union(*TRANSITIONS.values()) == set(STATES)
 

@@ -1,4 +1,4 @@
-"""Why is it not running? One test an answer."""
+"""`why`: one test for each reason that a job is not running."""
 
 from sereno.database.driver import drive
 from sereno.error_text import describe
@@ -19,37 +19,37 @@ def test_unknown(manual: ManualWorker) -> None:
 
 
 def test_succeeded(manual: ManualWorker) -> None:
-    answer = _why(manual, manual.finish(SUCCEEDED))
-    assert answer.startswith("It succeeded: it finished at 20")
-    assert "after 1 attempt." in answer
+    text = _why(manual, manual.finish(SUCCEEDED))
+    assert text.startswith("It succeeded: it finished at 20")
+    assert "after 1 attempt." in text
 
 
-def test_dead_with_its_reason_and_the_way_back(manual: ManualWorker) -> None:
+def test_dead_with_its_reason_and_how_to_retry(manual: ManualWorker) -> None:
     job_id = manual.dead("connection reset")
-    answer = _why(manual, job_id)
-    assert "dead letter" in answer
-    assert "The reason: failed 1 times." in answer
-    assert "OSError: connection reset" in answer
-    assert f"sereno job retry {job_id}" in answer
+    text = _why(manual, job_id)
+    assert "dead letter" in text
+    assert "The reason: failed 1 times." in text
+    assert "OSError: connection reset" in text
+    assert f"sereno job retry {job_id}" in text
 
 
 def test_cancelled(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     drive(jobs.cancel(JobFilter(ids=[job_id]), reason="not wanted"), manual.app.database.run)
-    answer = _why(manual, job_id)
-    assert "It was cancelled" in answer
-    assert "not wanted" in answer
+    text = _why(manual, job_id)
+    assert "It was cancelled" in text
+    assert "not wanted" in text
 
 
-def test_running_by_whom_since_when_and_how_far(manual: ManualWorker) -> None:
+def test_running_with_its_worker_duration_and_progress(manual: ManualWorker) -> None:
     session = manual.worker()
     job_id = manual.enqueue()
     manual.claim(session)
     manual.connection.execute("insert into sereno.progress values (%s, 1, 0.25, 'page 3')", [job_id])
-    answer = _why(manual, job_id)
-    assert f"attempt 1, by worker session {session} (somewhere, pid 4242)" in answer
-    assert "It is running for" in answer
-    assert "25% done, page 3" in answer
+    text = _why(manual, job_id)
+    assert f"attempt 1, by worker session {session} (somewhere, pid 4242)" in text
+    assert "It is running for" in text
+    assert "25% is done, page 3" in text
 
 
 def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
@@ -57,47 +57,47 @@ def test_running_and_asked_to_stop(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     manual.claim(1)
     drive(jobs.cancel(JobFilter(ids=[job_id])), manual.app.database.run)
-    assert "asked to stop" in _why(manual, job_id)
+    assert "A cancel was requested" in _why(manual, job_id)
 
 
 def test_delayed(manual: ManualWorker) -> None:
     manual.worker()
-    answer = _why(manual, manual.enqueue(delay="2h"))
-    assert "It is scheduled for" in answer
-    assert "in 2 h" in answer or "in 1 h 59 m" in answer
-    assert "delay" in answer
+    text = _why(manual, manual.enqueue(delay="2h"))
+    assert "It is scheduled for" in text
+    assert "in 2 h" in text or "in 1 h 59 m" in text
+    assert "delay" in text
 
 
 def test_waiting_for_a_retry_after_an_error(manual: ManualWorker) -> None:
     manual.worker(queues={"apart": 1})
-    answer = _why(manual, manual.finish(Settlement("retry", delay=600.0, error=describe(OSError("no route")))))
-    assert "in 10 m" in answer or "in 9 m" in answer
-    assert "Attempt 1 failed (OSError: no route), and this is its retry." in answer
+    text = _why(manual, manual.finish(Settlement("retry", delay=600.0, error=describe(OSError("no route")))))
+    assert "in 10 m" in text or "in 9 m" in text
+    assert "Attempt 1 failed (OSError: no route); this is its retry." in text
 
 
 def test_snoozed(manual: ManualWorker) -> None:
     manual.worker(queues={"apart": 1})
-    answer = _why(manual, manual.finish(Settlement("snooze", delay=600.0, reason="shop is closed")))
-    assert "Attempt 1 snoozed it: shop is closed." in answer
+    text = _why(manual, manual.finish(Settlement("snooze", delay=600.0, reason="shop is closed")))
+    assert "Attempt 1 snoozed it: shop is closed." in text
 
 
 def test_due_but_not_promoted_without_a_worker(manual: ManualWorker) -> None:
     job_id = manual.enqueue(delay="1h")
     manual.connection.execute("update sereno.jobs set run_at = now() - interval '2 hours'")
-    answer = _why(manual, job_id)
-    assert "It has been due for 2 h" in answer
-    assert "No worker is alive" in answer
+    text = _why(manual, job_id)
+    assert "It has been due for 2 h" in text
+    assert "No worker is alive" in text
 
 
-def test_its_queue_task_or_tenant_is_paused_by_whom_and_why(manual: ManualWorker) -> None:
+def test_its_queue_task_or_tenant_is_paused_with_actor_and_note(manual: ManualWorker) -> None:
     manual.worker()
     job_id = manual.enqueue(tenant="r1")
     for kind, name, flag in (("queue", "default", ""), ("task", "greet", "--task "), ("tenant", "r1", "--tenant ")):
         manual.app.database.run(queues.pause(kind, name, note="broken", actor="eve@desk"))  # type: ignore[arg-type]  # the words of PauseKind
-        answer = _why(manual, job_id)
-        assert f"Its {kind} {name!r} is paused: eve@desk did so at" in answer
-        assert "'broken'" in answer
-        assert f"sereno queue resume {flag}{name}" in answer
+        text = _why(manual, job_id)
+        assert f"Its {kind} {name!r} is paused, by eve@desk at" in text
+        assert "'broken'" in text
+        assert f"sereno queue resume {flag}{name}" in text
         manual.app.database.run(queues.resume(kind, name))  # type: ignore[arg-type]  # the words of PauseKind
 
 
@@ -139,11 +139,9 @@ def test_behind_others_by_priority_and_arrival(manual: ManualWorker) -> None:
     assert "ahead" not in _why(manual, urgent)
 
 
-def test_nothing_in_the_way(manual: ManualWorker) -> None:
+def test_no_reason_to_wait(manual: ManualWorker) -> None:
     manual.worker()
-    assert _why(manual, manual.enqueue()) == (
-        "It should start within moments; if it does not, look at `sereno doctor`."
-    )
+    assert _why(manual, manual.enqueue()) == ("It should start within moments; if it does not, run `sereno doctor`.")
 
 
 def test_expired_before_it_could_run(manual: ManualWorker) -> None:

@@ -143,7 +143,7 @@ async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
         task.enqueue(day="a\x00b")
     with pytest.raises(InvalidArguments, match="bytes of parameters"):
         task.enqueue(day="x" * 2_000_000)
-    with pytest.raises(ConfigurationError, match="wants a context"):
+    with pytest.raises(ConfigurationError, match="needs a context"):
         task(day="2026-11-01")
 
 

@@ -1,4 +1,4 @@
-"""A search reads a window along an index, whatever it asks: no list walks a whole table for a word."""
+"""Every search reads a window along an index; no list scans a whole table."""
 
 import re
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ HEAVY = {"Seq Scan", "Bitmap Heap Scan", "Sample Scan"}
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
-    """Many of each; with statistics, and without."""
+    """Create many rows of each kind; with statistics, and without."""
     name = f"search_{template}_{request.param.replace(' ', '_')}"
     with line(server_url) as maker:
         maker.execute(f"create database {name} template {template}".encode())
         with line(server_url.replace("/postgres?", f"/{name}?", 1)) as opened:
-            # An explained plan for any values has none to bind.
+            # A generic plan is explained without parameter values.
             opened.prepare_threshold = None
             fill(opened)
             if request.param == "analysed":
@@ -61,8 +61,8 @@ def fill(connection: Connection) -> None:
         connection.execute(statement.encode(), [ROWS])
 
 
-def looked(connection: Connection, operation: Operation[Any]) -> dict[str, set[Access]]:
-    """The tables that the statements of an operation look at, and how, in both plans that they may get."""
+def accessed(connection: Connection, operation: Operation[Any]) -> dict[str, set[Access]]:
+    """Return the tables that an operation reads, and how, for custom and generic plans."""
     found: dict[str, set[Access]] = {}
     rows: list[Any] = []
     try:
@@ -87,7 +87,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
     "text", ["state:sent", "nobody", "event:bill.* recipient:ana", "id:7", "event_id:7", "age:<1h"]
 )
 def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(
+    found = accessed(
         connection, notifications.list_deliveries(DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS)))
     )
     assert {each.by for each in found["deliveries"]} <= {
@@ -100,14 +100,14 @@ def test_deliveries_are_read_along_an_index(connection: Connection, text: str) -
 
 @pytest.mark.parametrize("text", ["type:bill.*", "nothing", "payload.n:2", "id:7", "subject:T-7", "trace:t-7"])
 def test_events_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))
+    found = accessed(connection, notifications.list_events(search_params=meant(text, EVENT_FIELDS)))
     assert {each.by for each in found["events"]} <= {"events_pkey", "events_subject", "events_trace"}
     _check(found)
 
 
 @pytest.mark.parametrize("text", ["nobody", "channel:push data.n:2", "tenant:r1 key:user:1", "tenant:r1 zone:UTC"])
 def test_recipients_are_read_along_an_index(connection: Connection, text: str) -> None:
-    found = looked(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
+    found = accessed(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
     assert {each.by for each in found["recipients"]} <= {"recipients_pkey", "recipients_in_order", "recipients_key"}
     _check(found)
 
@@ -116,12 +116,12 @@ def test_recipients_are_read_along_an_index(connection: Connection, text: str) -
 @pytest.mark.parametrize("soonest", [False, True])
 def test_schedules_are_read_along_an_index(connection: Connection, text: str, soonest: bool) -> None:
     wanted = ScheduleFilter(search_params=meant(text, SCHEDULE_FIELDS))
-    found = looked(connection, list_schedules(wanted, soonest=soonest))
+    found = accessed(connection, list_schedules(wanted, soonest=soonest))
     assert {each.by for each in found["schedules"]} <= {"schedules_key", "schedules_tenant", "schedules_due"}
     _check(found)
 
 
 def _check(found: dict[str, set[Access]]) -> None:
-    """None is walked but along its index; what belongs to a row is found by its key."""
+    """Lists are read along an index; rows that belong to them are found by key."""
     for table, ways in found.items():
         assert not {each.how for each in ways} & HEAVY, (table, ways)

@@ -1,4 +1,4 @@
-"""A search of deliveries, events and recipients finds what it says, and nothing else."""
+"""Searches of deliveries, events and recipients find exactly the matching rows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,19 +20,19 @@ from sereno.search.sql_terms import SearchParams
 from sereno.search.syntax import Field, InvalidSearch
 from tests.facts import one
 
-# Of each: the tenant, the type, the subject, the key, the category, the channels, what it says, its trace, days ago.
+# Tenant, type, subject, key, category, channels, payload, trace, age in days.
 EVENTS: tuple[tuple[Any, ...], ...] = (
     ("", "tender.published", "T-1", "k1", "tenders", ["email"], {"region": "RM", "sum": {"eur": 42}}, "t-1", 9),
     ("r1", "tender.closed", "T-2", None, "tenders", ["email", "push"], {"region": "LV", "token": "hunter2"}, "t-2", 3),
     ("r2", "bill.paid", None, "100%", None, ["push"], {"list": [7, "x"]}, None, 0),
 )
-# The tenant, the key, the locale, the zone, what is kept with them, the channels by which they are reached.
+# Tenant, key, locale, zone, data, channels.
 PEOPLE: tuple[tuple[Any, ...], ...] = (
     ("", "user:ana", "lv", "Europe/Riga", {"plan": "free", "pin": "1234"}, ["email", "push"]),
     ("r1", "user:bob", "es", "America/Lima", {"plan": "paid"}, ["push"]),
     ("r2", "shop", None, None, None, []),
 )
-# Which event and whom, the channel, the account, the state, the reason, the error, the number of its provider, tries.
+# Event and recipient, channel, account, state, reason, error, provider id, attempts.
 DELIVERIES: tuple[tuple[Any, ...], ...] = (
     (0, 0, "email", "", "failed", "no such mailbox", "550", "Mailbox unavailable", "p-1", 3),
     (1, 1, "push", "acme", "sent", None, None, None, "p-2", 1),
@@ -55,8 +55,8 @@ MAKE_DELIVERY = """insert into sereno.deliveries
 
 
 @pytest.fixture
-def post_of_three(connection: psycopg.Connection) -> dict[str, list[int]]:
-    """Three of each; the ids, in the order above."""
+def three_notifications(connection: psycopg.Connection) -> dict[str, list[int]]:
+    """Create three of each; return the ids, in the order above."""
     days = [9, 3, 0]
     events = [
         one(connection, MAKE_EVENT, *row[:6], json.dumps(row[6]), *row[7:], place < 2)
@@ -200,7 +200,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
 
 
 def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Callable[[str], list[int]]) -> None:
-    """Each case names the places of those that are found; None: it is refused."""
+    """Check each case: the indexes of the rows that are found; None: refused."""
     assert sorted(find("")) == ids
     for text, places in cases:
         if places is None:
@@ -210,20 +210,20 @@ def check(cases: tuple[tuple[str, str | None], ...], ids: list[int], find: Calla
             assert sorted(find(text)) == [ids[int(place)] for place in places.split()], text
 
 
-def test_deliveries(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+def test_deliveries(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
         wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
         found = [line.id for line in run(connection, notifications.list_deliveries(wanted))]
-        # What a bulk change would touch is the same, but for the states in which nothing can be done.
+        # A bulk change affects the same rows, except in states that cannot be changed.
         count = run(connection, bulk.count_requeue(wanted)).value
-        assert count == sum(number != post_of_three["deliveries"][1] for number in found), text
+        assert count == sum(number != three_notifications["deliveries"][1] for number in found), text
         return found
 
-    check(OF_DELIVERIES, post_of_three["deliveries"], find)
+    check(OF_DELIVERIES, three_notifications["deliveries"], find)
 
 
-def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
-    made, events = post_of_three["deliveries"], post_of_three["events"]
+def test_deliveries_by_number(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+    made, events = three_notifications["deliveries"], three_notifications["events"]
     cases = (
         (f"id:{made[0]}", "0"),
         (f"{made[0]}", "0"),
@@ -244,8 +244,10 @@ def test_deliveries_by_number(connection: psycopg.Connection, post_of_three: dic
     check(cases, made, find)
 
 
-def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
-    made, events = post_of_three["deliveries"], post_of_three["events"]
+def test_a_filter_and_a_search_both_apply(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
+) -> None:
+    made, events = three_notifications["deliveries"], three_notifications["events"]
 
     def find(text: str, **named: Any) -> list[int]:
         wanted = DeliveryFilter(**named, search_params=meant(text, DELIVERY_FIELDS))
@@ -262,10 +264,10 @@ def test_a_filter_and_a_search_both_hold(connection: psycopg.Connection, post_of
     assert find(f"{made[1]}", tenant="r2") == []
 
 
-def test_a_worker_sends_again_what_the_search_found(
-    connection: psycopg.Connection, post_of_three: dict[str, list[int]]
+def test_a_worker_requeues_the_deliveries_of_a_search(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]]
 ) -> None:
-    made = post_of_three["deliveries"]
+    made = three_notifications["deliveries"]
     sent: list[int] = []
 
     def requeue(found: Sequence[int]) -> Operation[list[int]]:
@@ -288,8 +290,8 @@ def test_a_worker_sends_again_what_the_search_found(
         assert (sent, step.done, step.place.ends) == (expected, len(expected), True), text
 
 
-def test_events(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
-    made = post_of_three["events"]
+def test_events(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
+    made = three_notifications["events"]
     numbers = ((f"id:{made[0]}", "0"), (f"{made[1]}", "1"), (f"-{made[1]}", "0 2"), (f"id:{made[0]} type:bill.*", ""))
 
     def find(text: str) -> list[int]:
@@ -300,24 +302,24 @@ def test_events(connection: psycopg.Connection, post_of_three: dict[str, list[in
     assert run(connection, theirs) == []
 
 
-def test_recipients(connection: psycopg.Connection, post_of_three: dict[str, list[int]]) -> None:
+def test_recipients(connection: psycopg.Connection, three_notifications: dict[str, list[int]]) -> None:
     def find(text: str) -> list[int]:
         return [
             line.id
             for line in run(connection, notifications.list_recipients(search_params=meant(text, RECIPIENT_FIELDS)))
         ]
 
-    check(OF_PEOPLE, post_of_three["people"], find)
+    check(OF_PEOPLE, three_notifications["people"], find)
     theirs = notifications.list_recipients("user:*", tenant="r1", search_params=meant("-key:shop", RECIPIENT_FIELDS))
     assert [line.key for line in run(connection, theirs)] == ["user:bob"]
 
 
-def test_a_page_goes_on_where_the_last_one_ended(
-    connection: psycopg.Connection, post_of_three: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+def test_a_page_continues_where_the_last_one_ended(
+    connection: psycopg.Connection, three_notifications: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What no index finds is looked for among the newest; what one finds is found wherever it is."""
+    """Conditions without an index are tested on the newest rows; with an index, on all rows."""
     monkeypatch.setattr(notification_queries, "WINDOW", 2)
-    made, events = post_of_three["deliveries"], post_of_three["events"]
+    made, events = three_notifications["deliveries"], three_notifications["events"]
 
     def deliveries(text: str, before: int | None = None) -> list[int]:
         wanted = DeliveryFilter(search_params=meant(text, DELIVERY_FIELDS))
@@ -344,16 +346,16 @@ def test_a_page_goes_on_where_the_last_one_ended(
     [
         ("stat:failed", 0, "did you mean state?"),
         ("state:fail", 6, "did you mean failed?"),
-        ("channel:email attempts:many", 23, "is no number from 0 on"),
-        ("id:one", 3, "is no number"),
-        ("created:sometime", 8, "is no moment"),
+        ("channel:email attempts:many", 23, "is not a non-negative number"),
+        ("id:one", 3, "is not a number"),
+        ("created:sometime", 8, "is not a time"),
         ("created:2h", 8, "2h.. for since then"),
-        ("age:3", 4, "older or younger"),
-        ("-created:2d..", 0, "turn the comparison around"),
+        ("age:3", 4, "for older or"),
+        ("-created:2d..", 0, "reverse the comparison"),
         ("payload.code:42", 0, "no field"),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, at: int, words: str) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
         meant(text, DELIVERY_FIELDS)
     assert caught.value.at == at

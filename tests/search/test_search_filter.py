@@ -1,4 +1,4 @@
-"""A search of schedules, fires, errors, tenants and the audit finds what it says, and nothing else."""
+"""Searches of schedules, fires, errors, tenants and the audit find exactly the matching rows."""
 
 import json
 from datetime import UTC, datetime
@@ -109,7 +109,7 @@ def meant(text: str, fields: tuple[Field, ...]) -> SearchParams | None:
 
 @pytest.fixture
 def three(connection: psycopg.Connection) -> list[int]:
-    """Schedules, as above."""
+    """Create three schedules, as above."""
     made = []
     for given, rule in zip(SCHEDULES, RULES, strict=True):
         values = NOTHING | given | {"rule": json.dumps(rule), "args": json.dumps(given["args"])}
@@ -126,7 +126,7 @@ def wanted(text: str, **named: Any) -> ScheduleFilter:
 def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
     def find(text: str) -> list[int]:
         found = [row.id for row in run(connection, list_schedules(wanted(text), limit=50)).items]
-        # What a change would touch is the same.
+        # A change affects the same schedules.
         assert run(connection, tally(wanted(text), "delete")).total.value == len(found), text
         assert [row.id for row in run(connection, schedules_store.page_to_change(wanted(text), 50))] == found
         return found
@@ -137,7 +137,7 @@ def test_schedules(connection: psycopg.Connection, three: list[int]) -> None:
     assert run(connection, list_schedules(wanted("close"), soonest=True)).items == []
 
 
-def test_a_filter_and_a_search_of_schedules_both_hold(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_filter_and_a_search_of_schedules_both_apply(connection: psycopg.Connection, three: list[int]) -> None:
     def find(text: str, **named: Any) -> list[str]:
         return [row.key for row in run(connection, list_schedules(wanted(text, **named))).items]
 
@@ -149,7 +149,7 @@ def test_a_filter_and_a_search_of_schedules_both_hold(connection: psycopg.Connec
     assert find("-tenant:r1", declared_by="shop") == ["menu:2"]
 
 
-def test_a_long_look_goes_on_where_it_ended(
+def test_a_long_scan_continues_where_it_ended(
     connection: psycopg.Connection, three: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedules_store, "WINDOW", 2)
@@ -157,7 +157,7 @@ def test_a_long_look_goes_on_where_it_ended(
     assert ([row.key for row in first.items], first.next) == ([], "menu:1")
     rest = run(connection, list_schedules(wanted("*2"), after="menu:1"))
     assert ([row.key for row in rest.items], rest.next) == (["menu:2"], None)
-    # By an index, and by how it begins, there is nothing to walk past.
+    # With an index or a prefix there is nothing to skip.
     for text in ("key:menu:2", "key:menu:2*", "tenant:r2"):
         found = run(connection, list_schedules(wanted(text)))
         assert ([row.key for row in found.items], found.next) == (["menu:2"], None), text
@@ -165,7 +165,7 @@ def test_a_long_look_goes_on_where_it_ended(
     assert ([row.key for row in whole.items], whole.next) == (["menu:1"], "menu:1")
 
 
-def test_a_change_touches_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_change_affects_what_a_search_finds(app: Sereno, connection: psycopg.Connection, three: list[int]) -> None:
     plan = in_batches(wanted("task:menu -tenant:r1"), lambda found: schedules.pause(found, actor="test"))
     assert drive(plan, app.database.run) == 1
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules where state = 'paused'") == "menu:2"
@@ -173,7 +173,7 @@ def test_a_change_touches_what_a_search_finds(app: Sereno, connection: psycopg.C
     assert (detail["q"], detail["keys"], detail["changed"]) == ("task:menu -tenant:r1", ["menu:2"], 1)
 
 
-def test_a_change_in_the_background_touches_the_same(connection: psycopg.Connection, three: list[int]) -> None:
+def test_a_change_in_the_background_affects_the_same(connection: psycopg.Connection, three: list[int]) -> None:
     text = "failed:>2 created:..5d"
     made = run(connection, begin_schedules("schedule.disable", wanted(text), yes=True, actor="test"))
     assert made.wanted["q"] == text
@@ -190,7 +190,9 @@ def test_a_change_in_the_background_touches_the_same(connection: psycopg.Connect
     assert one(connection, "select state from sereno.schedules where key = 'menu:2'") == "enabled"
 
 
-def test_what_no_search_asks_is_not_kept_for_older_workers(connection: psycopg.Connection, three: list[int]) -> None:
+def test_unused_search_parameters_are_not_stored_for_older_workers(
+    connection: psycopg.Connection, three: list[int]
+) -> None:
     run(connection, begin_schedules("schedule.delete", ScheduleFilter(task="menu"), yes=True, actor="test"))
     assert "terms" not in one(connection, "select look from sereno.bulk_operations")
 
@@ -227,7 +229,7 @@ def test_fires(connection: psycopg.Connection, three: list[int]) -> None:
     for text, states in OF_FIRES:
         found = run(connection, schedules.show("menu:1", fires=3, search_params=meant(text, FIRE_FIELDS)))
         assert [fire.state for fire in found.fires] == states.split(), text
-    # Among the newest, and not among those alone that are shown.
+    # Tested on the newest fires, not only on those that are shown.
     found = run(connection, schedules.show("menu:1", fires=1, search_params=meant("state:dead", FIRE_FIELDS)))
     assert [fire.job_id for fire in found.fires] == [2]
 
@@ -370,7 +372,7 @@ def test_the_audit(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPat
         ("at:now", AUDIT_FIELDS, 3),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, fields: tuple[Field, ...], at: int) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, fields: tuple[Field, ...], at: int) -> None:
     with pytest.raises(InvalidSearch) as caught:
         meant(text, fields)
     assert caught.value.at == at

@@ -1,4 +1,4 @@
-"""One grammar for every search: what is written is what is meant, and what is not understood is named by its place."""
+"""The search syntax: terms are parsed, and errors have a position."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ FIELDS = (
     Field("created", "moment"),
     Field("args", "inside"),
     Field("job", "id"),
-    Field("said", "part"),
+    Field("message", "part"),
 )
 
 
@@ -53,7 +53,7 @@ FIELDS = (
         ("*part*", (Term("", (Word("part", is_prefix=True, is_suffix=True),)),)),
         ('task:*"a b"*', (Term("task", (Word("a b", is_prefix=True, is_quoted=True, is_suffix=True),)),)),
         ("job:7 -job:8", (Term("job", (Word("7"),)), Term("job", (Word("8"),), is_negated=True))),
-        ("said:a,b*", (Term("said", (Word("a"), Word("b", is_prefix=True))),)),
+        ("message:a,b*", (Term("message", (Word("a"), Word("b", is_prefix=True))),)),
         ("id:7,8", (Term("id", (Word("7"), Word("8"))),)),
         ("attempts:>3", (Term("attempts", (Comparison(">", "3"),)),)),
         ("attempts:<=3", (Term("attempts", (Comparison("<=", "3"),)),)),
@@ -65,7 +65,7 @@ FIELDS = (
         ("tag:>3 tag:a..b", (Term("tag", (Word(">3"),)), Term("tag", (Word("a..b"),)))),
     ],
 )
-def test_what_is_written_is_what_is_meant(text: str, terms: tuple[Term, ...]) -> None:
+def test_a_search_is_parsed_into_terms(text: str, terms: tuple[Term, ...]) -> None:
     assert parse(text, FIELDS) == Search(terms)
 
 
@@ -74,43 +74,43 @@ def test_what_is_written_is_what_is_meant(text: str, terms: tuple[Term, ...]) ->
     [
         ("stat:dead", 0, 'there is no field "stat": did you mean state?'),
         ("id:7 -stat:dead", 6, "did you mean state"),
-        ("zzz:1", 0, "there are state, task, tag"),
+        ("zzz:1", 0, "fields are state, task, tag"),
         ("state:deed", 6, "did you mean dead"),
-        ("state:dead,x", 11, "there are dead, ready"),
-        ("state:de*", 6, "never"),
+        ("state:dead,x", 11, "values are dead, ready"),
+        ("state:de*", 6, "not a value of state"),
         ("id:7*", 3, "whole value"),
         ("task:", 5, "missing"),
         ("task:a,", 7, "missing"),
         ("-", 1, "missing"),
-        ("task:a*b", 6, "at the end alone"),
-        ("task:*a*b*", 7, "at the start or at the end alone"),
-        ("task:**", 5, "at the start or at the end alone"),
+        ("task:a*b", 6, "only at the start or the end"),
+        ("task:*a*b*", 7, "only at the start or the end"),
+        ("task:**", 5, "only at the start or the end"),
         ('task:*"a', 6, "not closed"),
-        ("job:one", 4, "no number"),
+        ("job:one", 4, "not a number"),
         ("job:7*", 4, "whole value"),
-        ("job:1234567890123456789", 4, "no number"),
-        ("state:*ad", 6, "never"),
+        ("job:1234567890123456789", 4, "not a number"),
+        ("state:*ad", 6, "not a value of state"),
         ('task:"a', 5, "not closed"),
-        ('task:""', 5, "nothing is between"),
+        ('task:""', 5, "text is empty"),
         ('task:"a"b', 8, "a space or a comma"),
         ('task:a"b"', 6, "a space or a comma"),
         ("attempts:1..2..3", 9, "write a range"),
         ("attempts:..", 9, "write a range"),
         ("attempts:>", 10, "missing"),
         ("attempts:1,2", 10, "one value"),
-        ("-attempts:>3", 0, "turn the comparison around"),
+        ("-attempts:>3", 0, "reverse the comparison"),
         ("-error:x", 0, "cannot be negated"),
-        ("error:x error:y", 8, "said twice"),
-        ("args:1", 0, "inside"),
-        ("args.:1", 0, "inside"),
+        ("error:x error:y", 8, "given twice"),
+        ("args:1", 0, "needs a path"),
+        ("args.:1", 0, "needs a path"),
         ("args.a.b.c.d.e.f:1", 0, f"at most {DEEPEST}"),
         ("task.x:1", 0, "no field"),
-        ("a\x00b", 1, "leave it out"),
+        ("a\x00b", 1, "cannot be stored"),
         ("a " * (MOST_TERMS + 1), 2 * MOST_TERMS, "at most"),
         ("a" * (LONGEST + 1), LONGEST, "at most"),
     ],
 )
-def test_what_is_not_understood_is_named_by_its_place(text: str, at: int, words: str) -> None:
+def test_an_invalid_search_is_refused_with_its_position(text: str, at: int, words: str) -> None:
     with pytest.raises(InvalidSearch) as caught:
         parse(text, FIELDS)
     assert caught.value.at == at
@@ -143,7 +143,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.text(max_size=80) | st.lists(PIECES, max_size=20).map("".join))
-def test_any_text_is_understood_or_refused_and_printing_keeps_the_meaning(text: str) -> None:
+def test_any_text_is_parsed_or_refused_and_printing_round_trips(text: str) -> None:
     try:
         found = parse(text, FIELDS)
     except InvalidArguments:
@@ -163,6 +163,6 @@ TERMS = st.builds(
 
 
 @given(st.lists(TERMS, max_size=8).map(tuple))
-def test_what_is_printed_is_read_as_the_same(terms: Any) -> None:
+def test_printed_terms_are_parsed_as_the_same(terms: Any) -> None:
     search = Search(terms)
     assert parse(str(search), FIELDS) == search

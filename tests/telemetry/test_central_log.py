@@ -73,10 +73,10 @@ def test_a_search_finds(connection: psycopg.Connection, lines: list[int], search
     ("search", "words"),
     [
         ("jobs:1", "did you mean job?"),
-        ("job:one", '"one" is no number'),
-        ("session:" + "9" * 19, "is no number"),
-        ("level:loud", "level is never loud"),
-        ("at:soon", "is no moment"),
+        ("job:one", '"one" is not a number'),
+        ("session:" + "9" * 19, "is not a number"),
+        ("level:loud", "loud is not a value of level"),
+        ("at:soon", "is not a time"),
         ("-at:1h..", "cannot be negated"),
     ],
 )

@@ -1,7 +1,7 @@
-"""Operations on a connection of the caller's, inside the caller's own transaction.
+"""Runs operations on the caller's connection, inside the caller's transaction.
 
-psycopg, asyncpg, SQLAlchemy and Django are recognised by where their classes come from, so none of them is imported
-here and none is a dependency. Nothing is committed, rolled back or closed: that is the caller's.
+asyncpg, SQLAlchemy and Django are recognised by the modules of their classes, so that none of them is imported or a
+dependency. Nothing is committed, rolled back or closed here; the caller does that.
 """
 
 import re
@@ -22,7 +22,7 @@ _KNOWN_ASYNC = "psycopg's AsyncConnection, asyncpg or SQLAlchemy (AsyncConnectio
 
 
 def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
-    """Drive an operation on a sync connection of the caller's. `notify`: as the setting says."""
+    """Run an operation on the caller's sync connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.Connection):
         return run(connection, operation, schema)
@@ -37,7 +37,7 @@ def run_borrowed(connection: Any, operation: Operation[T], schema: str, *, notif
 
 
 async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *, notify: bool = True) -> T:
-    """Drive an operation on an async connection of the caller's. `notify`: as the setting says."""
+    """Run an operation on the caller's async connection. `notify`: the setting of that name."""
     operation = operation if notify else _silently(operation)
     if isinstance(connection, psycopg.AsyncConnection):
         return await arun(connection, operation, schema)
@@ -52,13 +52,13 @@ async def arun_borrowed(connection: Any, operation: Operation[T], schema: str, *
 
 
 def _silently(operation: Operation[T]) -> Operation[T]:
-    """Without NOTIFY for the rest of the transaction: one that has notified cannot be prepared (two-phase commit)."""
+    """Disable NOTIFY for the rest of the transaction: with a NOTIFY it could not use two-phase commit."""
     yield Statement(_sql["silence"])
     return (yield from operation)
 
 
 def _kind(connection: Any) -> str:
-    """Whose it is; nothing when it is no connection to PostgreSQL. Engines, pools and cursors hold no transaction."""
+    """Return the library of a PostgreSQL connection, else an empty text: engines and pools have no transaction."""
     modules = [kind.__module__ for kind in type(connection).__mro__]
     roots = {module.partition(".")[0] for module in modules}
     if "sqlalchemy" in roots and hasattr(connection, "execute") and _dialect(connection) == "postgresql":
@@ -84,9 +84,9 @@ def _refusal(connection: Any, verb: str, known: str, other_verb: str, other: str
 
 
 def _sqlalchemy_text(statement: Statement, schema: str) -> Any:
-    from sqlalchemy import text  # noqa: PLC0415 - the caller has it, we do not depend on it
+    from sqlalchemy import text  # noqa: PLC0415 - installed by the caller, not our dependency
 
-    # In brackets, because SQLAlchemy does not see a parameter in ":jobs::text".
+    # In parentheses, because SQLAlchemy does not recognise a parameter in ":jobs::text".
     return text(_PLACEHOLDER.sub(r"(:\1)", statement.text(schema)))
 
 

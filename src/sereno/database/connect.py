@@ -1,4 +1,4 @@
-"""Connections of our own: how they are opened, and a line that mends itself."""
+"""Opens sereno's own connections, and `Line`, a connection that is reopened after failures."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from sereno.settings import Settings
 
 T = TypeVar("T")
 
-# Our statements name their index by their shape; these keep the planner on it when statistics are old or missing,
-# as they are after a bulk enqueue into an empty table. Sorts and scans that are really needed still happen.
+# Our statements are written for a certain index; these settings keep the planner on it when statistics are old or
+# missing, as after a bulk enqueue into an empty table. Sorts and scans that are really needed still happen.
 PLANNER = (
     "set jit = off; set enable_sort = off; set enable_bitmapscan = off; set enable_seqscan = off; "
     "set enable_nestloop = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan"
 )
-# A client that was stopped in the middle of a transaction holds its locks no longer than this.
+# A client that is suspended in the middle of a transaction holds its locks no longer than this.
 NO_STANDSTILL = "set idle_in_transaction_session_timeout = '10s'"
-# Claims and settlements count on seeing what others committed while they waited for a lock, whatever the database's
-# default is. Behind a pooler the driver says it with each BEGIN: a setting would stay with somebody else's connection.
+# Claims and settlements rely on seeing what others committed while they waited for a lock, whatever the database's
+# default is. Behind a pooler the driver sends it with each BEGIN: a session setting would leak to other clients.
 READ_COMMITTED = "set default_transaction_isolation = 'read committed'"
 
-# A call that takes longer has met a dead peer or a frozen server: the connection is given up, the caller goes on.
+# Seconds. A call that takes longer has a dead peer or a frozen server: the connection is closed and the call fails.
 CALL_TIMEOUT = 15.0
 
 CONNECT_PARAMETERS: Mapping[str, Any] = {
@@ -37,8 +37,8 @@ CONNECT_PARAMETERS: Mapping[str, Any] = {
     "autocommit": True,
 }
 
-# What says "this connection, or this server, is no good", as opposed to "this statement is wrong".
-# A server that became read-only is an old primary after a failover: the next connection finds the new one.
+# Errors of the connection or the server, as opposed to errors of a statement.
+# A read-only server is an old primary after a failover: the next connection finds the new one.
 BROKEN = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -47,7 +47,7 @@ BROKEN = (
     TimeoutError,
 )
 
-# An index entry, an array, a value beyond what the server can hold. The driver counts them as trouble of the server.
+# A value, array or index entry exceeds a limit of the server. psycopg classifies these as OperationalError.
 TOO_LARGE = (
     psycopg.errors.ProgramLimitExceeded,
     psycopg.errors.StatementTooComplex,
@@ -55,27 +55,27 @@ TOO_LARGE = (
     psycopg.errors.TooManyArguments,
 )
 
-# How a server refuses one connection too many, of all clients or of one role; libpq does not pass on the SQLSTATE of a
-# refused connection.
+# Messages of a server that refuses a connection because too many are open, in all or of one role; libpq does not pass
+# on the SQLSTATE of a refused connection.
 TOO_MANY = ("too many clients already", "remaining connection slots are reserved", "too many connections for ")
 
 
 def parameters(settings: Settings, role: str) -> dict[str, Any]:
-    """Keyword arguments of a connection; `role` shows in pg_stat_activity."""
+    """Return the keyword arguments of a connection; `role` is shown in pg_stat_activity."""
     given: dict[str, Any] = dict(CONNECT_PARAMETERS) | {"application_name": f"sereno {role}"}
     if settings.transaction_pooler:
-        # The next statement may meet another server connection: nothing may be remembered there.
+        # The next statement may use another server connection, so nothing may be prepared.
         given["prepare_threshold"] = None
     return given
 
 
 def session_settings(settings: Settings) -> str:
-    """What each connection of our own sets when it is opened, unless a pooler shares it."""
+    """Return the SET statements of each own connection, unless a pooler shares it."""
     return READ_COMMITTED if settings.notify else f"{READ_COMMITTED}; set {settings.schema}.notify = off"
 
 
 def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any]:
-    """A sync connection of our own."""
+    """Open a sync connection."""
     connection = psycopg.connect(url, **parameters(settings, role))
     try:
         if settings.transaction_pooler:
@@ -89,7 +89,7 @@ def open_sync(url: str, settings: Settings, role: str) -> psycopg.Connection[Any
 
 
 async def open_async(url: str, settings: Settings, role: str, more: str = "") -> psycopg.AsyncConnection[Any]:
-    """An async connection of our own; `more`: settings beside the usual ones."""
+    """Open an async connection; `more`: additional SET statements."""
     connection = await psycopg.AsyncConnection.connect(url, **parameters(settings, role))
     try:
         if settings.transaction_pooler:
@@ -103,16 +103,16 @@ async def open_async(url: str, settings: Settings, role: str, more: str = "") ->
 
 
 def connect(url: str, settings: Settings, role: str) -> psycopg.Connection:
-    """A sync connection, or DatabaseUnavailable that says where it tried."""
+    """Open a sync connection, or raise DatabaseUnavailable with the address."""
     try:
         return open_sync(url, settings, role)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        # A ProgrammingError before there is a connection is about the address.
+        # A ProgrammingError before there is a connection means an invalid address.
         raise unavailable(url, error) from None
 
 
 def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
-    """The error for people; the password stays out of it."""
+    """Return the error to show to users, without the password."""
     try:
         parts = pq.Conninfo.parse(url.encode())
         found = {
@@ -120,9 +120,9 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
         }
         where = " ".join(f"{key}={value}" for key, value in found.items()) or "the default server"
     except psycopg.Error as wrong:
-        # Only these name no more than the word that is wrong; others repeat the address, and a password with it.
-        said = str(wrong).strip()
-        why = f": {said}" if said.startswith(("invalid connection option", "invalid URI query parameter")) else ""
+        # Only these messages are safe; others repeat the address, and a password with it.
+        text = str(wrong).strip()
+        why = f": {text}" if text.startswith(("invalid connection option", "invalid URI query parameter")) else ""
         return DatabaseUnavailable(
             f"the address of the database is not a valid connection string{why}; write postgresql://user@host/database"
         )
@@ -135,11 +135,11 @@ def unavailable(url: str, error: BaseException) -> DatabaseUnavailable:
 class Line:
     """One connection for one loop of a worker: opened when first used, replaced when it breaks.
 
-    Statements on it come one after the other. Whoever uses it decides what a failure means; the line only makes sure
-    that the next call meets a fresh connection.
+    Statements run one after another. The caller decides what a failure means; the line only makes sure that the next
+    call uses a new connection.
 
-    `statement_timeout`: seconds after which the server gives up a statement. Without it, one whose caller has lost
-    patience goes on there.
+    `statement_timeout`: seconds after which the server cancels a statement. Without it, a statement whose caller timed
+    out keeps running on the server.
     """
 
     def __init__(self, url: str, settings: Settings, role: str, statement_timeout: float | None = None) -> None:
@@ -152,9 +152,9 @@ class Line:
         self._turn = asyncio.Lock()
 
     async def run(self, operation: Operation[T], patience: float = CALL_TIMEOUT, *, atomic: bool = False) -> T:
-        """Drive one operation; DatabaseUnavailable when the connection or the server is no good.
+        """Run one operation; raise DatabaseUnavailable when the connection or the server fails.
 
-        `atomic`: an operation of several statements, all of it or nothing.
+        `patience`: timeout in seconds. `atomic`: run all statements of the operation in one transaction.
         """
         async with self._turn:
             try:
@@ -168,13 +168,13 @@ class Line:
                             await connection.execute(self._set_up.replace("set ", "set local ").encode())
                         return await arun(connection, operation, self._settings.schema)
             except TOO_LARGE:
-                # The server is well: it is about what it was asked.
+                # The server is healthy: the error is in the statement.
                 raise
             except BROKEN as error:
                 await self._drop()
                 raise unavailable(self._url, error) from error
             except BaseException:
-                # Ended in the middle of a statement, its reply is still to come: nobody may use the connection again.
+                # Interrupted in the middle of a statement: its reply is pending, so the connection cannot be reused.
                 if self._is_busy():
                     await self._drop()
                 raise

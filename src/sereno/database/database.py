@@ -1,4 +1,4 @@
-"""The application's own connections: few, opened when first used, kept for the next call."""
+"""The application's own connections: few, opened when first used, pooled for the next call."""
 
 import asyncio
 import threading
@@ -17,12 +17,12 @@ from sereno.settings import Settings
 
 T = TypeVar("T")
 
-# How long a call waits while all connections are in use.
+# Seconds that a call waits while all connections are in use.
 PATIENCE = 15.0
 
 
 class Database:
-    """One database as one application sees it: an address, a schema, and connections when they are needed."""
+    """The database of an application: its address, schema and connection pools."""
 
     def __init__(self, settings: Settings, url: Callable[[], str]) -> None:
         self._find_url = url
@@ -32,7 +32,7 @@ class Database:
         self.configure(settings)
 
     def configure(self, settings: Settings) -> None:
-        """Other settings, before the first use."""
+        """Replace the settings, before the first use."""
         self.settings = settings
         self._size = settings.pool_size
         self._free = threading.Semaphore(self._size)
@@ -41,7 +41,7 @@ class Database:
         """Allow one connection per handler of a worker in this loop, in addition to `pool_size`.
 
         So the first connection of a handler never waits for another handler, and the `pool_size` others serve handlers
-        that hold one and ask for a second: they are given back before the first, so those that wait for them get on.
+        that hold one and request a second: that one is returned before the first, so that waiting handlers proceed.
         """
         wanted = self.settings.pool_size + handlers
         if wanted > self._size:
@@ -51,24 +51,24 @@ class Database:
 
     @property
     def url(self) -> str:
-        """The address; asking for it starts the embedded PostgreSQL where that is the one."""
+        """Return the address; starts the embedded PostgreSQL if that is used."""
         if self._url is None:
             self._url = self._find_url()
         return self._url
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """A sync connection in autocommit mode, given back afterwards."""
+        """Yield a sync connection in autocommit mode; it returns to the pool afterwards."""
         with _LentConnection(self) as held:
             yield held.connection
 
     def first_row(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> list[bytes | None]:
-        """The shortest way to an answer: `connection` and a cursor would cost as much as the server takes."""
+        """Return the first row by the fast path: `connection` and a cursor would cost as much time as the server."""
         with _LentConnection(self) as held:
             return held.first_row(statement.text(self.settings.schema), values)
 
     def lend(self) -> PooledConnection[psycopg.Connection[Any]]:
-        """A connection from the shelf, or a new one; `take_back` it."""
+        """Return a pooled connection or a new one; the caller must `take_back` it."""
         if not self._free.acquire(timeout=PATIENCE):
             raise self._all_in_use()
         try:
@@ -85,7 +85,7 @@ class Database:
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """An async connection in autocommit mode, given back afterwards."""
+        """Yield an async connection in autocommit mode; it returns to the pool afterwards."""
         mine = self._of_this_loop()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -105,27 +105,27 @@ class Database:
             mine.free.release()
 
     def run(self, operation: Operation[T]) -> T:
-        """One operation, all of it or nothing."""
+        """Run one operation in a transaction."""
         with self.connection() as connection, connection.transaction():
             return run(connection, operation, self.settings.schema)
 
     async def arun(self, operation: Operation[T]) -> T:
-        """One operation, all of it or nothing."""
+        """Run one operation in a transaction."""
         async with self.aconnection() as connection, connection.transaction():
             return await arun(connection, operation, self.settings.schema)
 
     def run_one(self, operation: Operation[T]) -> T:
-        """An operation of a single statement, which is a transaction by itself: two round trips fewer."""
+        """Run an operation of a single statement without an explicit transaction: two round trips fewer."""
         with self.connection() as connection:
             return run(connection, operation, self.settings.schema)
 
     async def arun_one(self, operation: Operation[T]) -> T:
-        """An operation of a single statement, which is a transaction by itself: two round trips fewer."""
+        """Run an operation of a single statement without an explicit transaction: two round trips fewer."""
         async with self.aconnection() as connection:
             return await arun(connection, operation, self.settings.schema)
 
     def forget_url(self) -> None:
-        """It has moved, or ended if it is the embedded one: whoever asks for the address finds it again."""
+        """Forget the address, which has changed, or whose embedded server stopped: the next use finds it again."""
         self._url = None
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Database:
         return mine
 
     def _forget_closed_loops(self) -> None:
-        """Each `asyncio.run` is a loop of its own, and few of them say goodbye."""
+        """Close the connections of closed loops: each `asyncio.run` has a loop of its own, and few call `aclose`."""
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
             ended = self._loops.pop(loop, None)
             if ended is not None:
@@ -158,7 +158,7 @@ class Database:
 
 
 class _LentConnection:
-    """A sync connection for one block; a generator would take longer than everything else that is done here."""
+    """A sync connection for one block. A class, because a generator would take longer than all the rest here."""
 
     __slots__ = ("_database", "_held")
 
@@ -171,7 +171,7 @@ class _LentConnection:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         held, database = self._held, self._database
-        # Asked before it is taken back, which may close it.
+        # Checked before `take_back`, which may close the connection.
         broken = isinstance(error, psycopg.OperationalError) and not _is_statements_fault(error, held)
         database.take_back(held)
         if broken and error is not None:
@@ -196,5 +196,5 @@ def _is_statements_fault(
     error: psycopg.OperationalError,
     held: PooledConnection[psycopg.Connection[Any]] | PooledConnection[psycopg.AsyncConnection[Any]] | None,
 ) -> bool:
-    """A deadlock or a lock timeout inside a healthy connection: PostgreSQL did answer, and that answer is the news."""
+    """Return whether a statement failed on a healthy connection, such as by a deadlock or a lock timeout."""
     return error.sqlstate is not None and held is not None and not held.connection.closed

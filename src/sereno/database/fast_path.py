@@ -1,7 +1,7 @@
-"""One statement in, its first row out, without the driver's cursor.
+"""Runs one statement and returns its first row, without the driver's cursor.
 
-`execute` and `fetchone` of the driver take about 60 µs of Python for everything that they can do. The one call that an
-application makes most, enqueue of a plain job, needs none of it: its values are text already, and its answer is an id.
+`execute` and `fetchone` of the driver take about 60 µs of Python for their general case. The most frequent call of an
+application, enqueueing a plain job, needs none of that: its values are text already, and its result is an id.
 """
 
 import re
@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 @dataclass(frozen=True)
 class PreparedStatement:
-    """A query of ours in the server's own notation, with the names of its values in the order of their numbers."""
+    """A query with numbered placeholders ($1), and the names of its parameters in that order."""
 
     sql: str
 
@@ -32,14 +32,14 @@ class PreparedStatement:
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.sql)))
 
-    @cache  # noqa: B019 - there are as many of them as queries in the files
+    @cache  # noqa: B019 - bounded by the number of queries
     def text(self, schema: str) -> bytes:
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         return _PLACEHOLDER.sub(lambda match: numbers[match[1]], in_schema(self.sql, schema)).encode()
 
 
 class PooledConnection(Generic[C]):
-    """A connection of ours, with what is known of it while it is kept."""
+    """A pooled connection with its prepared statements."""
 
     __slots__ = ("_known", "_poll", "_prepares", "connection")
 
@@ -52,7 +52,7 @@ class PooledConnection(Generic[C]):
 
     @property
     def has_news(self) -> bool:
-        """The server said something that nobody asked for: goodbye, most likely, as after a restart."""
+        """Return whether the server sent something unrequested, most likely the end of the connection (a restart)."""
         return bool(self._poll.poll(0))
 
     @property
@@ -60,29 +60,29 @@ class PooledConnection(Generic[C]):
         return bool(self.connection.pgconn.transaction_status == pq.TransactionStatus.IDLE)
 
     def finish(self) -> None:
-        """Tell the server goodbye; needs no loop, so that the connections of one that is gone can be ended too."""
+        """Close the connection. Needs no event loop, so that it also works for async ones whose loop is closed."""
         self.connection.pgconn.finish()
 
     def first_row(self, text: bytes, values: Sequence[bytes | None]) -> list[bytes | None]:
-        """The columns of the first row, as text. Errors are those of the driver."""
+        """Return the columns of the first row as text. Raises the errors of the driver."""
         pgconn: pq.abc.PGconn = self.connection.pgconn
         if not self._prepares:
             pgconn.send_query_params(text, values)
         else:
             name = self._known.get(text) or self._prepare(text)
             pgconn.send_query_prepared(name, values)
-        result = self._answer()
+        result = self._result()
         return [result.get_value(0, column) for column in range(result.nfields)]
 
     def _prepare(self, text: bytes) -> bytes:
         name = b"sereno_%d" % len(self._known)
         self.connection.pgconn.send_prepare(name, text)
-        self._answer()
+        self._result()
         self._known[text] = name
         return name
 
-    def _answer(self) -> pq.abc.PGresult:
-        """Wait for it where a signal can still interrupt; the driver's own blocking call would not hear one."""
+    def _result(self) -> pq.abc.PGresult:
+        """Wait for the result so that a signal can interrupt; the blocking call of libpq could not be interrupted."""
         pgconn: pq.abc.PGconn = self.connection.pgconn
         while pgconn.flush():
             _until_writable(pgconn.socket)
@@ -101,7 +101,7 @@ class PooledConnection(Generic[C]):
 
 
 def _until_writable(socket: int) -> None:
-    """Large arguments do not fit into the socket at once; the server may also speak first, to refuse them."""
+    """Wait until large arguments fit into the socket buffer; the server may also reply first, with an error."""
     poll = select.poll()
     poll.register(socket, select.POLLIN | select.POLLOUT)
     poll.poll()

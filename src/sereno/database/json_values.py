@@ -1,4 +1,4 @@
-"""Values as PostgreSQL keeps them: JSON, never pickles, and nothing that would come back as something else."""
+"""Encodes values as JSON for PostgreSQL; refuses values that would not be read back unchanged."""
 
 import math
 import re
@@ -12,9 +12,9 @@ from sereno.error_text import storable
 
 
 def plain_datetime(value: datetime) -> datetime:
-    """Return the same instant as an exact `datetime` in UTC; a naive one keeps its reading of the clock.
+    """Return the same instant as an exact `datetime` in UTC; a naive one stays naive.
 
-    The subclasses of libraries (pendulum, pandas) and offsets of odd length are no JSON to the encoder.
+    The encoder cannot encode subclasses (pendulum, pandas) and offsets that are not whole minutes.
     """
     naive = datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)  # noqa: DTZ001 - the offset follows
     offset = value.utcoffset()
@@ -31,7 +31,7 @@ def _encode_other(value: Any) -> Any:
 
 
 _BACKSLASH = ord("\\")
-# Lists and objects inside each other, as the type sereno.bounded_json allows: no reader of them runs out of stack.
+# Nesting levels, as the type sereno.bounded_json allows, so that no JSON reader runs out of stack.
 DEEPEST = 100
 TOO_DEEP = f"nested more than {DEEPEST} deep"
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -42,14 +42,14 @@ encoder = msgspec.json.Encoder(enc_hook=_encode_other)
 
 
 def stored(value: Any, refusal: Callable[[str], Exception]) -> bytes:
-    """Its JSON, or the refusal: no NaN, no NUL byte, no lone surrogate, not nested too deep."""
+    """Return the JSON of a value, or raise the refusal: for NaN, NUL bytes, lone surrogates and deep nesting."""
     try:
         raw = encoder.encode(value)
     except UnicodeEncodeError:
         raise refusal("text with a lone surrogate cannot be stored") from None
     except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
         raise refusal(f"not storable as JSON: {storable(error)}") from None
-    # Two brackets for each level: what is shorter need not be looked at.
+    # Each level has two brackets, so shorter texts need no check.
     if len(raw) > 2 * DEEPEST and is_too_deep(raw):
         raise refusal(TOO_DEEP)
     try:
@@ -60,12 +60,12 @@ def stored(value: Any, refusal: Callable[[str], Exception]) -> bytes:
 
 
 def is_too_deep(raw: bytes) -> bool:
-    """Whether so many lists and objects are inside each other, of JSON that is well-formed."""
+    """Return whether well-formed JSON is nested more than DEEPEST levels."""
     if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
         return False
     brackets = _TEXTS.sub(b"", raw).translate(_BRACKETS, _OTHERS)
     for _ in range(DEEPEST):
-        # Each round takes away the innermost of all.
+        # Each round removes the innermost level.
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
             return False
@@ -73,10 +73,10 @@ def is_too_deep(raw: bytes) -> bool:
 
 
 def _check(value: Any, raw: bytes, refusal: Callable[[str], Exception]) -> None:
-    # msgspec writes NaN as null and NUL as an escape; both are rare: look closer only where the bytes hint at it.
+    # msgspec writes NaN as null and NUL as an escape; both are rare, so check only where the bytes suggest it.
     if b"null" in raw and _has_nan(msgspec.to_builtins(value, enc_hook=_encode_other)):
         raise refusal("NaN and infinity are not JSON")
-    # A backslash alone is found five times as fast as the whole escape.
+    # Searching for a single backslash is five times as fast as for the whole escape.
     if _BACKSLASH in raw and b"\\u0000" in raw and _has_nul(msgspec.json.decode(raw)):
         raise refusal("text with a NUL byte cannot be stored in PostgreSQL")
 

@@ -1,7 +1,7 @@
-"""Migrations: numbered SQL files, applied once each, in order, under a lock, one transaction a file.
+"""Migrations: numbered SQL files, applied once each, in order, under a lock, one transaction per file.
 
-They only add, so that workers of the version before run on beside those of this one. A statement that cannot get its
-lock within seconds gives up and is tried again, instead of making everybody queue behind it.
+They only add, so that workers of the previous version keep running next to those of this one. A statement that cannot
+get its lock within seconds is cancelled and tried again, so that other clients do not queue behind it.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()[:16]
 
     def text(self, schema: str) -> str:
-        """Ready to be run by anything that speaks SQL, in one transaction."""
+        """Return the complete SQL, which any client can run in one transaction."""
         body = re.sub(
             r"(create schema if not exists )sereno(_archive)?;", rf"\1{schema}\2;", in_schema(self.sql, schema)
         )
         entry = (
-            f"insert into {schema}.migrations (number, name, checksum) "  # noqa: S608 - all of it is ours, and checked
+            f"insert into {schema}.migrations (number, name, checksum) "  # noqa: S608 - built from our own, checked values
             f"values ({self.number}, '{self.name}', '{self.checksum}');"
         )
         return f"{body.rstrip()}\n\n{entry}\n"
 
 
 def migrations() -> list[Migration]:
-    """Every migration that this version knows, in order."""
+    """Return every migration of this version, in order."""
     found = []
     for file in (resources.files("sereno.database") / "migrations").iterdir():
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
@@ -52,7 +52,7 @@ def migrations() -> list[Migration]:
 
 
 def pending(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
-    """What is still to be applied; SchemaError when an applied file was changed afterwards."""
+    """Return the migrations to apply; raise SchemaError when an applied file was changed afterwards."""
     applied = _applied(connection, schema)
     for migration in migrations():
         checksum = applied.get(migration.number, migration.checksum)
@@ -65,12 +65,12 @@ def pending(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> lis
 
 
 def migrate(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
-    """Apply what is pending; answers what was applied. Any number of processes may do this at once."""
+    """Apply pending migrations; return those that were applied. Safe to call from many processes at once."""
     return [migration for migration in pending(connection, schema) if _apply(connection, migration, schema)]
 
 
 def check(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> None:
-    """SchemaError unless the schema is at least as new as this code."""
+    """Raise SchemaError unless the schema is at least as new as this code."""
     behind = pending(connection, schema)
     if len(behind) == len(migrations()):
         raise SchemaError(f"the database has no schema {schema!r} of sereno: run `sereno migrate`")
@@ -83,7 +83,7 @@ def check(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 def _applied(connection: psycopg.Connection, schema: str) -> dict[int, str]:
     with connection.transaction():
-        # Read from the catalogue, not with to_regclass: that remembers the answer of before we waited for the lock.
+        # Read from the catalogue, not with to_regclass, which caches the result from before the wait for the lock.
         found = connection.execute(
             "select 1 from pg_catalog.pg_tables where schemaname = %s and tablename = 'migrations'", [schema]
         ).fetchone()
@@ -97,7 +97,7 @@ def _apply(connection: psycopg.Connection, migration: Migration, schema: str) ->
     for attempt in range(TRIES):
         try:
             with connection.transaction():
-                # A transaction-level lock: it cannot leak through a pooler, and it ends with the migration.
+                # A transaction-level lock cannot leak through a pooler and ends with the migration.
                 connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [f"sereno.migrate.{schema}"])
                 if migration.number in _applied(connection, schema):
                     return False
@@ -105,7 +105,7 @@ def _apply(connection: psycopg.Connection, migration: Migration, schema: str) ->
                 connection.execute(migration.text(schema).encode())
             return True
         except psycopg.errors.LockNotAvailable:
-            # Others go ahead of us meanwhile: that is the point of giving up. Longer and longer pauses, up to 2 s.
+            # Let other clients proceed, with longer and longer pauses, up to 2 s.
             time.sleep(min(2.0, 0.1 * 2**attempt))
     raise DatabaseUnavailable(
         f"migration {migration.number:04}_{migration.name} got no lock in {TRIES} tries: "

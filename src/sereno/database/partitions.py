@@ -21,7 +21,7 @@ def make_partitions(table: PartitionedTable) -> Operation[int]:
 
 
 def old_partitions(table: PartitionedTable, days: int) -> Operation[list[str]]:
-    """Return the names of the partitions whose day ended before the retention of so many days."""
+    """Return the names of the partitions whose day is older than `days`."""
     rows = yield Statement(queries(_QUERY_FILES[table])["old_partitions"], {"days": days})
     return [row[0] for row in rows]
 

@@ -1,8 +1,8 @@
-"""Who may do what: one line for each table, one for each function that runs as its owner.
+"""Privileges of the database roles: one line for each table, one for each function that runs as its owner.
 
-s: select, i: insert, u: update, d: delete. `u(used_at)`: that column alone. A table that is new gets a line here, with
-the least that its queries need; a test says which one is missing. Functions that are not listed run as whoever calls
-them, so that they can do no more than their caller.
+s: select, i: insert, u: update, d: delete. `u(used_at)`: that column only. A new table needs a line here, with the
+least that its queries need; a test names missing ones. Functions that are not listed run with the privileges of their
+caller.
 """
 
 from typing import Literal, TypeAlias, get_args
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 Reach: TypeAlias = Literal["worker", "server", "reader"]
 REACHES: tuple[Reach, ...] = get_args(Reach)
 
-# Processes that log in. The owner does not: it only owns.
+# Roles that log in. The owner role does not.
 LOGINS = (*REACHES, "producer", "procedure")
 
 TABLES = """
@@ -86,14 +86,14 @@ unique_keys            siud    siud    s
 weights                siud    siud    s
 """
 
-# Numbers that are drawn by name; those of an identity column need no right.
+# Sequences used by name; those of identity columns need no privilege.
 SEQUENCES = {
     "jobs_id_seq": ("worker", "server"),
     "ready_seq": ("worker", "server"),
 }
 
-# What runs as the owner, and who may call it. Each does one thing that takes an owner, or that its caller may do in no
-# other way, checks what it is given, and calls nothing that a user has written.
+# Functions that run as the owner, and the roles that may call them. Each does one thing that needs the owner or that
+# its caller may not do directly, validates its arguments, and calls no code written by users.
 AS_OWNER: dict[str, tuple[str, ...]] = {
     "archive_day": ("worker",),
     "drop_attempts_partition": ("worker",),
@@ -103,7 +103,7 @@ AS_OWNER: dict[str, tuple[str, ...]] = {
     "forget_batch": ("worker",),
     "make_day_partition": ("worker",),
     "new_batch": ("worker",),
-    # Workers in other languages: a role of yours may be granted these five, and nothing else.
+    # Workers in other languages: your own role needs to be granted only these five.
     "claim_jobs": ("worker",),
     "close_session": ("worker",),
     "heartbeat": ("worker",),
@@ -119,13 +119,13 @@ WORDS = {"s": "select", "i": "insert", "u": "update", "d": "delete"}
 
 
 def tables() -> dict[str, dict[Reach, str]]:
-    """What each may do with each table, in letters."""
+    """Return the privileges of each role on each table, as letters."""
     lines = [line.split() for line in TABLES.strip().splitlines()[1:]]
     return {name: dict(zip(REACHES, rights, strict=True)) for name, *rights in lines}
 
 
 def privileges(letters: str) -> list[str]:
-    """`su(used_at)` in SQL: select, update (used_at)."""
+    """Return letters such as `su(used_at)` as SQL: select, update (used_at)."""
     letters, _, columns = letters.strip("-").partition("(")
     words = [WORDS[letter] for letter in letters]
     if columns:

@@ -1,13 +1,13 @@
--- Who this is, and which roles were made for sereno.
+-- The role of this connection, and the roles of sereno.
 
 -- name: mine
--- Whether this login is a superuser, or owns our tables by itself or by a role that it belongs to.
+-- Whether this login is a superuser, or owns the tables directly or through a role.
 select current_user::text, rolsuper,
        (select pg_has_role(current_user, relowner, 'member') from pg_class where oid = 'sereno.jobs'::regclass)
 from pg_roles where rolname = current_user;
 
 -- name: made
--- The first part of the owner's name, where the schema belongs to an owner that has a worker beside it.
+-- The prefix of the role names, if the schema belongs to an owner role with a matching worker role.
 select left(owner.rolname, -length('_owner'))
 from pg_namespace
 join pg_roles owner on owner.oid = nspowner

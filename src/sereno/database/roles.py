@@ -1,7 +1,7 @@
-"""Roles: an owner that never logs in, and one login for each kind of process. `grants.py` says what each may do.
+"""Database roles: an owner that never logs in, and one login per kind of process, with `privileges.py`.
 
-All of it is one text, `roles.sql`, to be read by whoever looks after the database, and run by them or by us. It can be
-run again at any time: what is missing is added, and what is not needed any more is taken away.
+`roles.sql` is one script that a database administrator can read and run, or that sereno runs. It can be run again at
+any time: it adds missing privileges and revokes unneeded ones.
 """
 
 import re
@@ -21,16 +21,16 @@ _sql = queries("database/role_queries")
 TRIES = 10
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,52}")
 _WIDEST = 120
-# Somebody uses what is handed over; vacuum has just written down what it counted; or another database of the same
-# server makes the same roles right now.
+# Temporary errors: a table is in use while its owner changes; vacuum has just updated its statistics row; or another
+# database of the same server creates the same roles right now.
 _LATER = (psycopg.errors.LockNotAvailable, psycopg.errors.InternalError_, psycopg.errors.UniqueViolation)
-# What an owner's function finds without a schema is PostgreSQL's own; what a caller made for a while comes last.
+# In functions of the owner, names without a schema are PostgreSQL's own; temporary objects of the caller come last.
 _ALONE = "security definer set search_path = pg_catalog, pg_temp"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedRoles:
-    """Whom this connection is, and whether that is more than a process needs."""
+    """The role of this connection, and whether it has more privileges than a process needs."""
 
     name: str
     is_superuser: bool
@@ -38,10 +38,10 @@ class OwnedRoles:
 
 
 def script(schema: str = DEFAULT_SCHEMA, prefix: str = DEFAULT_SCHEMA) -> str:
-    """The SQL that makes the roles `{prefix}_owner`, `{prefix}_worker` and so on, and gives each what it needs."""
+    """Return the SQL that creates the roles `{prefix}_owner`, `{prefix}_worker` and so on with their privileges."""
     if _PREFIX.fullmatch(prefix) is None:
         raise ConfigurationError(
-            f"roles cannot be named {prefix!r}_worker: write small letters, digits and _, at most 53"
+            f"roles cannot be named {prefix!r}_worker: use lower-case letters, digits and _, at most 53"
         )
     text = (resources.files("sereno.database") / "roles.sql").read_text()
     parts = {"nothing": _nothing(), "tables": _tables(), "sequences": _sequences(), "functions": _functions()}
@@ -55,13 +55,13 @@ def script(schema: str = DEFAULT_SCHEMA, prefix: str = DEFAULT_SCHEMA) -> str:
 
 
 def create(connection: psycopg.Connection, schema: str, prefix: str) -> list[str]:
-    """Make the roles and set their rights, all of it or nothing; answers the logins that are new."""
+    """Create the roles and set their privileges in one transaction; return the new logins."""
     text = script(schema, prefix).replace("\nbegin;\n", "\n").partition("\ncommit;\n")[0]
     names = [f"{prefix}_{login}" for login in LOGINS]
     for attempt in range(TRIES):
         try:
             with connection.transaction():
-                # Two of these, or one beside a migration, would change the same rows of the catalogue.
+                # Two concurrent calls, or one and a migration, would change the same rows of the catalogue.
                 connection.execute("select pg_advisory_xact_lock(hashtext(%s))", [f"sereno.migrate.{schema}"])
                 known = connection.execute("select rolname from pg_roles where rolname = any(%s)", [names]).fetchall()
                 connection.execute(text.encode())
@@ -74,7 +74,7 @@ def create(connection: psycopg.Connection, schema: str, prefix: str) -> list[str
 
 
 def prefix_of(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> str | None:
-    """Under which names roles were made here before, if they were."""
+    """Return the prefix of the roles that own the schema, or None if there are none."""
     with connection.transaction():
         rows = connection.execute(in_schema(_sql["made"], schema).encode(), {"schema": schema}).fetchall()
     return str(rows[0][0]) if rows else None
@@ -112,10 +112,10 @@ def _functions() -> Iterator[str]:
 
 
 def _nothing() -> Iterator[str]:
-    everybody = f"public, {_roles(LOGINS)}"
+    grantees = f"public, {_roles(LOGINS)}"
     for schema in ("sereno", "sereno_archive"):
         for what in ("schema", "all tables in schema", "all sequences in schema", "all routines in schema"):
-            yield f"revoke all on {what} {schema} from {everybody};"
+            yield f"revoke all on {what} {schema} from {grantees};"
 
 
 def _roles(logins: Iterable[str]) -> str:

@@ -1,13 +1,13 @@
--- Roles of sereno: each process logs in as one that may do what it needs, and nothing else.
+-- Roles of sereno: each process logs in as a role that has the privileges it needs, and no others.
 --
--- Read it, and run it with psql after `sereno migrate`, as a superuser or as whoever owns the schema and may create roles.
--- Run it again after each upgrade: what is missing is added, and what is not needed any more is taken away.
+-- Read it, and run it with psql after `sereno migrate`, as a superuser or as the owner of the schema with CREATEROLE.
+-- Run it again after each upgrade: it adds missing privileges and revokes unneeded ones.
 -- It sets no passwords.
 
 begin;
 set local lock_timeout = '3s';
 
--- 1. The roles. The owner owns everything and never logs in. Whoever hands things over must be able to become it.
+-- 1. The roles. The owner owns everything and never logs in. The current user must be a member of it to change owners.
 do $$
 declare
     role text;
@@ -32,7 +32,7 @@ begin
     end loop;
 end $$;
 
--- 2. Everything is the owner's, whoever made it.
+-- 2. Everything belongs to the owner role, whichever role created it.
 do $$
 declare
     thing text;
@@ -55,17 +55,17 @@ end $$;
 
 set local role sereno_owner;
 
--- 3. Nobody else may do anything, now or with what is made later.
+-- 3. Revoke all privileges of the other roles, on existing and future objects.
 -- here: nothing
 alter default privileges revoke execute on routines from public;
 
--- 4. But for this. The producer calls a few functions; whoever calls procedures has nothing here.
+-- 4. Grant what each role needs. The producer may call a few functions; the procedure role gets nothing here.
 grant usage on schema sereno to sereno_worker, sereno_server, sereno_reader, sereno_producer;
 grant usage on schema sereno_archive to sereno_worker, sereno_server, sereno_reader;
 -- here: tables
 -- here: sequences
 
--- Functions run as whoever calls them, and can do no more than their caller.
+-- Functions run with the privileges of their caller.
 do $$
 declare
     name regprocedure;
@@ -76,10 +76,10 @@ begin
 end $$;
 grant execute on all routines in schema sereno to sereno_worker, sereno_server, sereno_reader;
 
--- These run as the owner: each does one thing that its caller may do in no other way.
+-- These run as the owner: each does one thing that its caller may not do directly.
 -- here: functions
 
--- 5. A day, and what waits to be archived, is as open to readers as the table that it comes from.
+-- 5. Daily partitions, and tables that wait to be archived, are readable like the tables that they come from.
 grant insert on all tables in schema sereno_archive to sereno_worker;
 alter default privileges in schema sereno_archive grant insert on tables to sereno_worker;
 do $$
@@ -94,7 +94,7 @@ commit;
 
 -- Then:
 --   \password sereno_worker                          a password for each role that logs in
---   grant sereno_owner to …;                         whoever runs `sereno migrate` with each upgrade
+--   grant sereno_owner to …;                         for the user that runs `sereno migrate` with each upgrade
 --   grant select, update, delete on … to sereno_worker;      each table of yours that `app.archive.table` names
 --   grant execute on function … to sereno_procedure;         each procedure of yours that jobs may call
--- And look at what everybody may do here, such as: revoke create on schema public from public;
+-- And check the privileges of PUBLIC in this database, such as: revoke create on schema public from public;

@@ -1,12 +1,12 @@
-"""How the store talks to PostgreSQL.
+"""Statements, operations and the named queries of SQL files.
 
-A store operation is a generator: it yields statements and is sent the rows of each. It opens, commits and closes
-nothing, so the same operation runs on a sync connection, on an async one, or on a connection of the caller's in the
-middle of the caller's transaction. `run` and `arun` are the two drivers; nothing else is written twice.
+An operation is a generator: it yields statements and is sent the rows of each. It opens, commits and closes nothing, so
+the same operation runs on a sync connection, on an async one, or on the caller's connection in the middle of the
+caller's transaction. `run` and `arun` are the two drivers; nothing else is written twice.
 
-SQL lives in `.sql` files beside the modules that use it, under `-- name:` lines. A line `-- use: PACKAGE.NAME` stands
-for a fragment of that package's `fragments.sql`. The schema is written literally as `sereno.`; for another schema
-that one token is replaced, and `sereno_archive.` with it. Each query names itself in pg_stat_activity.
+SQL is in `.sql` files next to the modules that use it, under `-- name:` lines. A line `-- use: PACKAGE.NAME` is
+replaced by a fragment of that package's `fragments.sql`. The schema is written literally as `sereno.`; for another
+schema that token is replaced, and `sereno_archive.` with it. Each query shows its name in pg_stat_activity.
 """
 
 import re
@@ -32,7 +32,7 @@ _USE = re.compile(r"-- use: (\w+)\.(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One query with its parameters; `%(name)s` in the text, a mapping beside it."""
+    """One query with its parameters: `%(name)s` in the text, values in the mapping."""
 
     sql: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def _with_fragments(sql: str) -> str:
 
 
 def _sections(file: str, kind: str) -> dict[str, str]:
-    """What stands under each heading. Comments stay in the file: psycopg would read a percent sign inside one."""
+    """Return the SQL under each heading without comments, in which psycopg would parse percent signs."""
     text = (resources.files("sereno") / f"{file}.sql").read_text()
     found: dict[str, str] = {}
     for section in re.split(rf"^-- {kind}: ", text, flags=re.MULTILINE)[1:]:
@@ -78,28 +78,28 @@ def _is_sql(line: str) -> bool:
 
 @cache
 def in_schema(sql: str, schema: str) -> LiteralString:
-    """The text for a schema. The only place where a query's text is made; its parts are ours."""
+    """Return the SQL for a schema. The only place where the text of a query is built, from our own parts."""
     text: Any = sql if schema == DEFAULT_SCHEMA else re.sub(r"\bsereno(_archive)?\.", rf"{schema}\1.", sql)
     return cast(LiteralString, text)
 
 
 def array(values: Sequence[Any]) -> str:
-    """An array literal of numbers and booleans: the driver's own way to write a thousand of them is much slower."""
+    """Return an array literal of numbers and booleans; much faster than the driver for a thousand of them."""
     return "{" + msgspec.json.encode(values)[1:-1].decode() + "}"
 
 
 def nested(arrays: Iterable[str]) -> str:
-    """An array literal of array literals, each a text of its own, because they differ in length."""
+    """Return an array literal of array literals, as texts because they differ in length."""
     return "{" + ",".join([f'"{each}"' for each in arrays]) + "}"
 
 
 def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    """Asking for the description would build one object a column."""
+    """Return whether there is a result set; `cursor.description` would build one object per column."""
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
-    """Drive an operation on a sync connection. Uses a plain cursor, whatever kind the connection's owner prefers."""
+    """Run an operation on a sync connection, with a plain cursor whatever the connection's cursor factory is."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
 
         def execute(statement: Statement) -> list[Row]:
@@ -110,7 +110,7 @@ def run(connection: psycopg.Connection[Any], operation: Operation[T], schema: st
 
 
 async def arun(connection: psycopg.AsyncConnection[Any], operation: Operation[T], schema: str = DEFAULT_SCHEMA) -> T:
-    """Drive an operation on an async connection."""
+    """Run an operation on an async connection."""
     async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
 
         async def execute(statement: Statement) -> list[Row]:

@@ -1,7 +1,7 @@
-"""Arguments of a task: checked against its annotations before anything is written, and again before it runs.
+"""Arguments of a task: checked against its annotations at enqueue time and again before the task runs.
 
-They travel as one JSON object, keyed by parameter name; never as pickles. Dataclasses, attrs, TypedDict, msgspec and
-pydantic models are welcome as annotations.
+Arguments are stored as one JSON object, keyed by parameter name, never as pickles. Annotations may be dataclasses,
+attrs classes, TypedDicts, msgspec structs and pydantic models.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from sereno.errors import ConfigurationError, InvalidArguments
 
 
 def decode_model(wanted: type, value: Any) -> Any:
-    """For msgspec: a model that knows by itself how it is made from JSON."""
+    """Decoding hook for msgspec: build a model that has its own `model_validate` (pydantic)."""
     validate = getattr(wanted, "model_validate", None)
     if callable(validate):
         return validate(value)
@@ -25,7 +25,7 @@ def decode_model(wanted: type, value: Any) -> Any:
 
 
 class Arguments:
-    """The typed door of one task: `encode` on the way in, `decode` on the way out."""
+    """Encodes and decodes the arguments of one task: `encode` when it is enqueued, `decode` when it runs."""
 
     def __init__(self, task: str, function: Callable[..., Any], *, context: type, each: bool = False) -> None:
         self._task = task
@@ -44,7 +44,7 @@ class Arguments:
         self._signature = inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in wanted])
         self.names = tuple(self._signature.parameters)
         self._all_positional = all(p.kind is not p.KEYWORD_ONLY for p in wanted)
-        # Arguments that were given in order, under their names.
+        # Names the values of a purely positional call.
         self._bound = msgspec.defstruct(f"{task}_bound", [(name, Any) for name in self.names], gc=False)
         fields = [_field(p, hints.get(p.name, Any)) for p in wanted]
         try:
@@ -52,7 +52,7 @@ class Arguments:
             self._decoder = msgspec.json.Decoder(shape, dec_hook=decode_model)
         except TypeError as error:
             raise ConfigurationError(f"task {task}: its arguments cannot be stored: {error}") from None
-        # Positional calls are cheapest, and possible unless something after a keyword-only parameter needs a name.
+        # Positional calls are cheapest; a keyword-only parameter rules them out.
         self._positional = self._all_positional
         self._context_index = 0
         if self.context_name is not None:
@@ -63,7 +63,7 @@ class Arguments:
             )
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
-        """JSON of the bound arguments, or InvalidArguments with the reason; nothing has been written then."""
+        """Return the bound arguments as JSON. Raises InvalidArguments with the reason, before anything is written."""
         bound = self._bind(args, kwargs)
         raw = stored(bound, self._refusal)
         if len(raw) > limit:
@@ -74,17 +74,17 @@ class Arguments:
         return raw
 
     def keyed(self, raw: bytes) -> dict[str, Any]:
-        """Arguments as their JSON has them, with the defaults of those that were left out: what keys are made of."""
+        """Return the decoded arguments, with defaults for those left out. Limit keys are built from this."""
         return self.defaults | msgspec.json.decode(raw, type=dict[str, Any])
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Of parameters that have one that can be part of a key."""
+        """Return the default values that can be part of a key: text, integers and None."""
         parameters = self._signature.parameters.values()
         return {p.name: p.default for p in parameters if isinstance(p.default, str | int | None)}
 
     def encode_json(self, raw: bytes, limit: int) -> bytes:
-        """The same check for arguments that are JSON already (command line, HTTP)."""
+        """Like `encode`, for arguments that are JSON already (command line, HTTP)."""
         try:
             values = msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -94,7 +94,7 @@ class Arguments:
         return self.encode((), values, limit)
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[Any, ...]:
-        """Values in the order of the parameters."""
+        """Return the values in the order of the parameters."""
         try:
             return msgspec.structs.astuple(self._decoder.decode(raw))
         except Exception as error:  # noqa: BLE001 - a model's own validator may raise anything

@@ -1,14 +1,14 @@
-"""How an attempt can end, as named values, and what each ending means for the job.
+"""The outcomes of an attempt, as named values, and what each one means for the job.
 
-A handler returns (succeeded), or returns or raises one of:
+A handler returns normally (succeeded), or returns or raises one of:
 
     Retry(after="30s")      try again; counts as a failure
-    Snooze("10m")           not now; counts as nothing
-    RetryAfter("30s")       told to wait by whoever it calls: its rate limits close until then, for everyone
-    Dead("account closed")  never again; kept whole in the dead letter
-    Cancel("not wanted")    never again, and nothing is wrong
+    Snooze("10m")           run later; does not count as a failure
+    RetryAfter("30s")       the called service is throttling: run later, and close the job's rate limits for all jobs
+    Dead("account closed")  do not run again; store the job as a dead letter
+    Cancel("not wanted")    do not run again; not an error
 
-Any other exception is classified by the task's policy: permanent ones are dead, the rest is retried.
+Any other exception is classified by the task's policy: permanent errors make the job dead, all others are retried.
 """
 
 import math
@@ -25,17 +25,18 @@ from sereno.errors import ConfigurationError, ConnectionsInUse
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
-# A job that killed this many processes of its own goes to the dead letter.
+# An isolated job that crashed its process this many times becomes a dead letter.
 CRASH_LIMIT = 3
-# A header that asks for more than this is not believed.
+# A numeric Retry-After header must be shorter than this many digits; longer ones are ignored.
 LONGEST_HEADER = 7
+# Seconds. A Retry-After header or a throttle closes a limit for at most this long.
 LONGEST_CLOSE = 7 * 86400.0
-# Seconds until a job that found no free connection is tried again, and up to as much again by chance.
+# Seconds until a job that found no free connection is retried, plus up to the same again at random.
 CONNECTION_PAUSE = 5.0
 
 
-class Outcome(Exception):  # noqa: N818 - raised by handlers as words of a vocabulary, not as errors
-    """Base of the endings that a handler can ask for; return it or raise it."""
+class Outcome(Exception):  # noqa: N818 - handlers raise these as outcomes, not as errors
+    """Base class of the outcomes that a handler can return or raise."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -43,7 +44,7 @@ class Outcome(Exception):  # noqa: N818 - raised by handlers as words of a vocab
 
 
 class Retry(Outcome):
-    """Try again: after the given time, or when the task's policy says. Counts as a failure."""
+    """Try again, after the given time or by the task's retry policy. Counts as a failure."""
 
     def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
         super().__init__(reason)
@@ -51,43 +52,43 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Not now. Costs no failure, and the worker is free meanwhile."""
+    """Run the job later. Does not count as a failure, and occupies no worker slot meanwhile."""
 
     throttle: "Throttle | None" = None
 
     def __init__(self, wait: Duration | None = None, *, until: datetime | None = None, reason: str = "") -> None:
         super().__init__(reason)
         if (wait is None) == (until is None):
-            raise ConfigurationError('Snooze takes a wait ("10m") or until=, one of the two')
+            raise ConfigurationError('Snooze takes either a wait ("10m") or until=')
         if until is not None and until.tzinfo is None:
             raise ConfigurationError(
                 "Snooze(until=…) needs a time zone: a naive time means a different instant elsewhere"
             )
         self.wait = None if wait is None else seconds(wait)
-        # A subclass of datetime (pendulum, pandas) means an instant like any other.
+        # Subclasses of datetime (pendulum, pandas) are converted to plain datetimes.
         self.until = None if until is None else plain_datetime(until)
 
 
 class RetryAfter(Snooze):
-    """Whoever it calls said: too fast (a 429). Not now; costs no failure; and until then the limit is closed for all.
+    """The called service is throttling (HTTP 429): snooze, and close the limit for all jobs until then.
 
-    `limit`: the name of the one that is meant; all rate limits of the job, unless given.
+    `limit`: the name of the limit to close; by default all rate limits of the job. Does not count as a failure.
     """
 
     def __init__(self, wait: Duration, *, limit: str | None = None, reason: str = "") -> None:
         check_text("limit", limit)
-        super().__init__(wait, reason=reason or "told to wait")
+        super().__init__(wait, reason=reason or "throttled by the called service")
         self.throttle = Throttle(min(seconds(wait), LONGEST_CLOSE), limit)
 
     @classmethod
     def from_header(cls, value: str, *, limit: str | None = None, default: Duration = "30s") -> "RetryAfter":
-        """From the text of an HTTP header Retry-After, seconds or a date; `default` for anything else."""
-        told = header_seconds(value)
-        return cls(default if told is None else told, limit=limit)
+        """Build from an HTTP Retry-After header, in seconds or as a date; `default` for anything else."""
+        wait = header_seconds(value)
+        return cls(default if wait is None else wait, limit=limit)
 
 
 def header_seconds(value: str) -> float | None:
-    """The wait that an HTTP header Retry-After asks for, as seconds or until a date; None for anything else."""
+    """Return the wait in seconds of an HTTP Retry-After header (seconds or a date); None for anything else."""
     text = value.strip()
     if text.isdecimal() and len(text) < LONGEST_HEADER:
         return min(float(text), LONGEST_CLOSE)
@@ -101,16 +102,16 @@ def header_seconds(value: str) -> float | None:
 
 
 class Dead(Outcome):
-    """Never again. The job is kept whole in the dead letter, with this reason."""
+    """Do not run again. The whole job is stored as a dead letter, with this reason."""
 
 
 class Cancel(Outcome):
-    """Never again, and nothing is wrong."""
+    """Do not run again, without an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedAttempt:
-    """The worker gives the job back, without charge."""
+    """The worker released the job; no failure is counted."""
 
     reason: str
     started: bool = True
@@ -118,14 +119,14 @@ class ReleasedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CrashedAttempt:
-    """The process that ran this job alone died."""
+    """The process of an isolated job died."""
 
     reason: str
 
 
 @dataclass(slots=True)
 class Settlement:
-    """What is written about one attempt, in plain values only. `outcome` is a word of the attempts table."""
+    """What is stored about one attempt, in plain values only. `outcome` is that column of the attempts table."""
 
     outcome: Literal["succeeded", "retry", "snooze", "release", "crash", "dead", "cancelled"]
     delay: float = 0.0
@@ -139,7 +140,7 @@ class Settlement:
 
 
 class Throttle(NamedTuple):
-    """Close a limit for so long; without a name, every rate that the job passed. The key is the job's, unless given."""
+    """Close a limit for `seconds`; without a name, every rate limit of the job. The default key is the job's."""
 
     seconds: float
     limit: str | None = None
@@ -152,16 +153,16 @@ Ending = Outcome | ReleasedAttempt | CrashedAttempt | Settlement | BaseException
 
 
 def settlement(ending: Ending, *, failures: int, crashes: int, policy: Backoff, chance: Random) -> Settlement:
-    """The decision: what this ending means for a job with these counts under this policy.
+    """Return what this ending means for a job with these counts under this policy.
 
-    Pure, and never raises: what cannot be decided, or holds values that cannot be stored, is dead with that reason.
+    Pure, and never raises: when the decision fails or its values cannot be stored, the job is dead with that reason.
     """
     if ending is None:
         return SUCCEEDED
     try:
         return _plain(_decision(ending, failures, crashes, policy, chance))
-    except BaseException as error:  # noqa: BLE001 - a policy or an outcome of the user's may raise anything
-        reason = "what to do next could not be decided"
+    except BaseException as error:  # noqa: BLE001 - a user's policy or outcome may raise anything
+        reason = "the retry decision failed"
         return Settlement("dead", reason=reason, error=describe(error), failed=1)
 
 
@@ -174,17 +175,17 @@ def _decision(
 ) -> Settlement:
     match ending:
         case Retry():
-            return _after_failure(ending, failures, policy, chance, asked=ending.after)
+            return _after_failure(ending, failures, policy, chance, requested=ending.after)
         case Snooze():
             wait, reason = ending.wait or 0.0, ending.reason or None
             return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
         case Dead():
             cause = None if ending.__cause__ is None else describe(ending.__cause__)
-            return Settlement("dead", reason=ending.reason or "the task said so", error=cause, failed=1)
+            return Settlement("dead", reason=ending.reason or "by the task", error=cause, failed=1)
         case Cancel():
-            return Settlement("cancelled", reason=ending.reason or "the task said so")
+            return Settlement("cancelled", reason=ending.reason or "by the task")
         case Settlement():
-            # Decided already, in the process that ran it alone.
+            # Already decided by the process that ran the isolated job.
             return ending
         case ReleasedAttempt():
             return Settlement("release", reason=ending.reason, started=ending.started)
@@ -200,7 +201,7 @@ def _decision(
 
 def _after_error(error: BaseException, failures: int, policy: Backoff, chance: Random) -> Settlement:
     if isinstance(error, ConnectionsInUse):
-        # Others hold the connections: it says nothing about this job.
+        # Other jobs hold all connections; that is not a failure of this job.
         return Settlement("snooze", delay=CONNECTION_PAUSE * (1 + chance.random()), reason=storable(error))
     if policy.is_permanent(error):
         found = describe(error)
@@ -209,26 +210,26 @@ def _after_error(error: BaseException, failures: int, policy: Backoff, chance: R
 
 
 def _after_failure(
-    error: BaseException, failures: int, policy: Backoff, chance: Random, asked: float | None = None
+    error: BaseException, failures: int, policy: Backoff, chance: Random, requested: float | None = None
 ) -> Settlement:
     delay = policy.delay(failures + 1, chance)
     if delay is None:
         return Settlement("dead", reason=f"failed {failures + 1} times", error=describe(error), failed=1)
     return Settlement(
-        "retry", delay=delay if asked is None else asked, reason=_own_reason(error), error=describe(error)
+        "retry", delay=delay if requested is None else requested, reason=_own_reason(error), error=describe(error)
     )
 
 
 def _own_reason(error: BaseException) -> str | None:
-    """Return the `reason` that an exception carries; an attribute that cannot be read is none."""
+    """Return the `reason` attribute of an exception, or None if it has none or reading it fails."""
     try:
         return getattr(error, "reason", None) or None
-    except BaseException:  # noqa: BLE001 - a property of the user's may raise anything
+    except BaseException:  # noqa: BLE001 - a user's property may raise anything
         return None
 
 
 def _plain(decision: Settlement) -> Settlement:
-    """Exact numbers, instants and texts: what came from a handler may be a subclass, or no such value at all."""
+    """Convert to exact built-in types: handlers may pass subclasses, or values of a wrong type."""
     decision.delay = float(decision.delay)
     if not math.isfinite(decision.delay):
         raise ValueError(f"a delay of {decision.delay} seconds")

@@ -1,6 +1,6 @@
--- Attempts are kept by the day, and dropped whole, after the day of history. What is in an old day and belongs to a job that
--- is still there (live, a dead letter, or finished on a later day) is carried over before: it is kept with the day on which
--- its job ended, or with today.
+-- Attempts are stored in daily partitions, which are dropped after the history partition of the same day. Attempts of jobs
+-- that still exist (live, dead, or finished on a later day) are moved before: to the day on which the job finished, or to
+-- today.
 
 -- name: make_partitions
 -- One partition a day, today and a week ahead.
@@ -23,13 +23,13 @@ where may_go
 order by name;
 
 -- name: drop_partition
--- A day of which everything that belongs to somebody was carried over.
+-- Drop a day after the attempts of existing jobs were moved out of it.
 select sereno.drop_attempts_partition(%(name)s);
 
 -- name: carry
--- A page of a day along its key: what belongs to a job that is still there moves to a later day. Answers how many rows were
--- looked at. The place is written down, so that any worker goes on from there. Deleted and inserted, and not updated: whoever
--- deletes the same row at the same time would be told that it moved.
+-- Move the attempts of existing jobs from one page of a day to a later day; return how many rows were read. The position
+-- is stored, so that any worker can continue. Deleted and inserted instead of updated: a concurrent delete of the same row
+-- would fail with an error that it was moved to another partition.
 with clock as materialized (select sereno.now() as now),
 begin as materialized (
     select coalesce(max(place[2]::bigint), -1) as job_id, coalesce(max(place[3]::integer), -1) as number
@@ -74,8 +74,9 @@ noted as (
 select count(*) from page;
 
 -- name: carry_strays
--- A page of what has no day, because nobody had made one; what came back from the archive is left alone. What belongs to a job that is still there is kept with today, the rest
--- goes; into a day as well, where an archive takes it. Answers how many rows were met.
+-- Move one page of old attempts out of the default partition, which holds rows whose daily partition was missing; rows
+-- restored from the archive stay. Attempts of existing jobs move to today. The rest is deleted, or moved to today as well
+-- if there is an archive, which takes it from there. Return how many rows were read.
 with clock as materialized (select sereno.now() as now),
 page as materialized (
     select job_id, number, kept_from from sereno.attempts_default

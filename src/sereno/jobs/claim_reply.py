@@ -1,7 +1,7 @@
-"""The reply to a claim: decoded at once, or row by row when a row in it cannot be read.
+"""Decodes the reply to a claim: all rows at once, or row by row when one of them cannot be decoded.
 
-A row that cannot be read must not keep the others of its claim: they were claimed with it, and would go back and be
-claimed with it again. It is handed to the worker with the reason, which settles it as dead.
+An undecodable row must not block the other rows of its claim: all would be released and claimed together again. The
+worker gets that job with the reason in `unreadable`, and settles it as dead.
 """
 
 import re
@@ -16,18 +16,18 @@ from sereno.jobs.job import ClaimedJob
 _all = msgspec.json.Decoder(list[ClaimedJob])
 _one = msgspec.json.Decoder(ClaimedJob)
 _fields = msgspec.structs.fields(ClaimedJob)
-# Too deep for the decoder, not of its type, not even text.
+# Nested too deeply for the decoder, of a wrong type, or not valid text.
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
 
-# Without these nothing can be said about a job; their columns can hold nothing else.
+# A job cannot be settled without these. Their columns are NOT NULL and typed, so they always decode.
 _NEEDED = frozenset({"id", "attempt", "task", "queue", "priority", "ready_seq"})
-# What stands in for a value that cannot be read, in a job that will not run.
+# Placeholders for undecodable values; such a job is not run.
 _NOTHING: dict[str, Any] = {"failures": 0, "crashes": 0, "claimed_at": 0.0, "waited": 0.0, "expired": False}
 
 
 def decode_claimed(reply: str) -> list[ClaimedJob]:
-    """The jobs of a claim. One that cannot be read says so in `unreadable`."""
+    """Return the jobs of a claim. A job that cannot be decoded has the reason in `unreadable`."""
     try:
         return _all.decode(reply)
     except _UNREADABLE:
@@ -46,7 +46,7 @@ def _decode_fields(row: str) -> ClaimedJob:
     problems: list[str] = []
     for field, text in zip(_fields, _elements(row), strict=False):
         if field.name == "args":
-            # Whether they can be read is decided when the task's own types are known.
+            # Arguments are decoded later, with the types of the task.
             values[field.name] = msgspec.Raw(text.strip().encode())
             continue
         try:
@@ -60,7 +60,7 @@ def _decode_fields(row: str) -> ClaimedJob:
 
 
 def _elements(array: str) -> Iterator[str]:
-    """Yield the text of each element of a JSON array, however deep it is nested."""
+    """Yield the text of each element of a JSON array, however deeply it is nested."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(array):
         mark = token[0][0]

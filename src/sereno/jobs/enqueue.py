@@ -1,4 +1,4 @@
-"""Writing jobs: through the application's own connection, or in the caller's transaction."""
+"""Enqueues jobs through the application's own connection or in the caller's transaction."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from sereno.jobs.transitions import enqueue as enqueue_operation
 
 
 def enqueue_one(database: Database, job: NewJob, connection: Any = None) -> Job:
-    """The call that is made most: a plain job on a connection of our own takes the short way."""
+    """Enqueue one job. A plain job on our own connection, the most common call, takes a fast path."""
     if connection is None and job.keys is None and job.options.is_plain:
         (made_id, _) = database.first_row(ENQUEUE_ONE, one_job_values(job))
         return Job(int(made_id or 0), job.task)
@@ -37,5 +37,5 @@ async def aenqueue(database: Database, jobs: Sequence[NewJob], connection: Any =
 
 
 def may_raise(jobs: Sequence[NewJob]) -> bool:
-    """A conflict that raises must undo the jobs of the same call that had none."""
+    """Return whether a conflict may raise; the call then needs a transaction that rolls back its other jobs."""
     return any(job.options.on_conflict == "raise" for job in jobs)

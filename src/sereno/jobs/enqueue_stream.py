@@ -1,7 +1,7 @@
-"""Jobs from a generator: the server writes one chunk while the next one is being made.
+"""Enqueues jobs from a generator: the server writes one chunk while the client generates the next.
 
-All of them or none: the chunks share a transaction. Neither side ever holds more than a few chunks, so that a million
-jobs need no more memory than a thousand, but for their ids.
+All chunks share one transaction. Neither side holds more than a few chunks, so a million jobs need no more memory than
+a thousand, apart from their ids.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from sereno.database.statement import Operation
 from sereno.jobs.job import Job, NewJob
 from sereno.jobs.transitions import enqueue
 
-# Large enough that a statement's fixed cost is nothing, small enough that the server starts early.
+# Jobs per statement: large enough to amortise its fixed cost, small enough that the server starts early.
 CHUNK = 2_000
 
 
@@ -35,7 +35,7 @@ def enqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Job]:
             cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += answer(operation, cursor.fetchall())
+            made += created_jobs(operation, cursor.fetchall())
     return made
 
 
@@ -53,7 +53,7 @@ async def aenqueue_stream(database: Database, jobs: Iterable[NewJob]) -> list[Jo
             await cursor.execute(statement.text(database.settings.schema), statement.params)
             sent.append((operation, cursor))
         for operation, cursor in sent:
-            made += answer(operation, await cursor.fetchall())
+            made += created_jobs(operation, await cursor.fetchall())
     return made
 
 
@@ -63,11 +63,11 @@ def chunks(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
         yield chunk
 
 
-def answer(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
-    """What an operation of one statement makes of its rows."""
+def created_jobs(operation: Operation[list[Job]], rows: list[tuple[Any, ...]]) -> list[Job]:
+    """Return the result of a one-statement operation for these rows."""
     try:
         operation.send(rows)
     except StopIteration as end:
         made: list[Job] = end.value
         return made
-    raise AssertionError("an enqueue is one statement")
+    raise AssertionError("enqueue yielded more than one statement")

@@ -1,4 +1,4 @@
-"""Failures by kind: which there are, since when, how often, and for whom."""
+"""Error groups: failures by kind, with their first and last occurrence, counts and tenants."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +15,24 @@ from sereno.telemetry.metrics import Tally
 
 _sql = queries("jobs/error_groups")
 
-# So many kinds are kept. New ones then wait until those that were not seen for longest are forgotten.
+# Most error groups that are stored. At this number, new groups wait until the least recently seen ones are deleted.
 MOST_GROUPS = 10_000
 LEFT_AFTER_FORGETTING = 9_000
-# Kinds that are forgotten in one page.
+# Error groups deleted per page.
 KINDS = 1_000
-# So many tenants are told apart, of one kind in one hour.
+# Tenants that are counted separately, per error group and hour.
 MOST_TENANTS = 100
+# Days after its last occurrence that a group is deleted.
 KEPT_DAYS = 30
-# To say how many tenants one kind hit, so many of its newest counts are looked at.
+# Newest hourly counts that are read per group to count the tenants it affects.
 BREADTH_BOUND = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """One kind of failure. `count`: in the span that was asked for; `total`: since `first_at`.
+    """One kind of failure. `count`: in the requested time range; `total`: since `first_at`.
 
-    `message`: what the newest one said. `frame`: where it was raised. `hours`: the last 24, the oldest first.
+    `message`: of the newest failure. `frame`: where it was raised. `hours`: counts of the last 24, oldest first.
     """
 
     fingerprint: str
@@ -51,7 +52,7 @@ class ErrorGroup:
 
 @dataclass(frozen=True, slots=True)
 class ErrorHour:
-    """How often in the hour that began then."""
+    """Number of failures in the hour that starts at `at`."""
 
     at: datetime
     count: int
@@ -59,7 +60,7 @@ class ErrorHour:
 
 @dataclass(frozen=True, slots=True)
 class TenantHit:
-    """How often for whom; null is without a tenant, and those beyond the first hundred of an hour."""
+    """Number of failures of a tenant; None: jobs without a tenant, and tenants beyond the first hundred of an hour."""
 
     tenant: str | None
     count: int
@@ -67,7 +68,7 @@ class TenantHit:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One failure, as the job's attempt has it."""
+    """One failure, as stored with the job's attempt."""
 
     job_id: int
     attempt: int
@@ -86,7 +87,7 @@ _sample = msgspec.json.Decoder(Sample)
 
 
 def add(tally: Tally) -> Operation[None]:
-    """What a worker has seen fail, and how many tries its successes took."""
+    """Add a worker's failures, and the number of tries its successes took."""
     if tally.failures:
         groups = [{"fingerprint": name, **msgspec.structs.asdict(each)} for name, each in tally.failures.items()]
         yield Statement(_sql["add"], {"lines": encoder.encode(groups).decode(), "most": MOST_GROUPS})
@@ -99,7 +100,7 @@ def add(tally: Tally) -> Operation[None]:
 
 
 def _tries(tally: Tally) -> dict[str, list[int]]:
-    """By task, beginning with the successes of one try: whatever did not take more."""
+    """Return, by task, how many successes took one try, two tries and so on."""
     succeeded: dict[str, int] = {}
     for key, count in tally.finished.items():
         pair, _, outcome = key.rpartition("\t")
@@ -111,7 +112,7 @@ def _tries(tally: Tally) -> dict[str, list[int]]:
 
 
 def forget() -> Operation[bool]:
-    """A page of what was not seen for a month, and of what there is no room for; whether there may be more."""
+    """Delete a page of groups not seen for a month, or beyond the maximum; return whether there may be more."""
     bounds = {"days": KEPT_DAYS, "left": LEFT_AFTER_FORGETTING, "kinds": KINDS, "most": PAGE}
     return bool((yield Statement(_sql["forget"], bounds))[0][0])
 
@@ -127,7 +128,7 @@ def list_groups(
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
-    """Seen in the last so many seconds. The latest first, or the most frequent; `muted`: also those."""
+    """Return groups seen in the last `since` seconds, latest or most frequent first. `muted`: include muted ones."""
     given = {"task": task, "tenant": tenant, "by_count": by_count, "muted": muted, "limit": limit, "skip": skip}
     terms = None if search_params is None else search_params.terms
     rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": None, "terms": terms})
@@ -135,7 +136,7 @@ def list_groups(
 
 
 def find_group(fingerprint: str, since: float) -> Operation[ErrorGroup | None]:
-    """Muted or not, and also when it was not seen of late."""
+    """Return the group, whether or not it is muted or was seen in the last `since` seconds."""
     given = {"task": None, "tenant": None, "by_count": False, "muted": True, "limit": 1, "skip": 0}
     rows = yield Statement(_sql["list"], given | {"since": since, "fingerprint": fingerprint, "terms": None})
     return _group.decode(rows[0][0]) if rows else None
@@ -152,19 +153,19 @@ def tenants(fingerprint: str, since: float, most: int) -> Operation[list[TenantH
 
 
 def breadth(fingerprints: Sequence[str], since: float) -> Operation[dict[str, int]]:
-    """How many tenants each kind hit, as far as is looked."""
+    """Return how many tenants each group affects, within the newest BREADTH_BOUND counts."""
     given = {"fingerprints": list(fingerprints), "since": since, "bound": BREADTH_BOUND}
     return dict((yield Statement(_sql["breadth"], given)))
 
 
 def tries(task: str, since: float) -> Operation[list[int]]:
-    """How many successes took one try, two, and so on; the last number is for all that took more."""
+    """Return how many successes took one try, two, and so on; the last number counts all that took more."""
     rows = yield Statement(_sql["tries"], {"task": task, "since": since})
     return list(rows[0][0] or ())
 
 
 def dead(fingerprint: str) -> Operation[Count]:
-    """Dead letters that ended by it."""
+    """Return the number of dead letters with this failure."""
     rows = yield Statement(_sql["dead"], {"fingerprint": fingerprint, "bound": BOUND})
     return Count.bounded(rows[0][0])
 
@@ -175,7 +176,7 @@ def sample(fingerprint: str, job_id: int) -> Operation[Sample | None]:
 
 
 def mute(fingerprint: str, until: datetime | None, note: str | None, *, with_note: bool) -> Operation[bool]:
-    """False when there is no such kind."""
+    """Mute until a time, or unmute with None. Returns False when there is no such group."""
     given = {"fingerprint": fingerprint, "until": until, "note": note, "with_note": with_note}
     rows = yield Statement(_sql["mute"], given)
     return bool(rows)

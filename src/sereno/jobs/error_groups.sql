@@ -1,8 +1,8 @@
--- Failures by kind: added to by workers, read by whoever wonders what breaks. Hours are those of UTC, for everybody.
+-- Error groups: failures by kind. Workers add to them. Hours are in UTC.
 
 -- name: add
--- Kinds of failure that a worker has seen. New ones only while there is room. In the order of the key, so that two
--- workers never wait for each other in a ring.
+-- Add the failures of a worker. New groups are added only up to the maximum. In key order, so that two workers cannot
+-- deadlock.
 with clock as materialized (select sereno.now() as now),
 line as materialized (
     select * from jsonb_to_recordset(%(lines)s::text::jsonb) as s(
@@ -28,7 +28,7 @@ set message = excluded.message, last_at = greatest(g.last_at, excluded.last_at),
     last_job_id = excluded.last_job_id;
 
 -- name: add_hours
--- The same by hour and tenant, for the kinds that are kept. Beyond so many tenants, who is new is counted without a name.
+-- The same by hour and tenant, for stored groups. Tenants beyond the maximum are counted without a name.
 with clock as materialized (select date_trunc('hour', sereno.now(), 'UTC') as hour),
 line as materialized (
     select s.* from jsonb_to_recordset(%(lines)s::text::jsonb) as s(fingerprint text, tenant text, count integer)
@@ -58,7 +58,7 @@ order by fingerprint, tenant
 on conflict (fingerprint, hour, tenant) do update set count = h.count + excluded.count;
 
 -- name: add_tries
--- How many tries the successes of each task took.
+-- Add how many tries the successes of each task took.
 insert into sereno.tries as t (hour, task, tries)
 select date_trunc('hour', sereno.now(), 'UTC'), task, tries
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(task text, tries integer[])
@@ -66,9 +66,9 @@ order by task
 on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tries);
 
 -- name: forget
--- Kinds that were not seen for so many days, but for those that are muted still; and the ones that were not seen for
--- longest, so that there is room for new ones. Their hours go first, in the order of their kinds, and a kind with the last of its
--- own; so do all hours that are too old. A page of each; answers whether there may be more.
+-- Delete a page of groups that were not seen for the retention time and are not muted, and of the least recently seen ones
+-- beyond the maximum. Their hours are deleted first, in the order of the groups, and a group with the last of its hours; all
+-- expired hours are deleted too. Return whether there may be more.
 with old as materialized (
     select fingerprint from sereno.error_groups
     where last_at < sereno.now() - make_interval(days => %(days)s)
@@ -110,8 +110,8 @@ select (select count(*) from gone) >= %(kinds)s or (select count(*) from picked)
        or (select count(*) from tries) >= %(most)s;
 
 -- name: list
--- Kinds that were seen in a span, of one task or tenant or of all, with how often then, and the last day by the hour.
--- One that is named is shown in any case. There are a few thousand at most: a search looks at all of them.
+-- Groups seen in a time range, of one task or tenant or of all, with their count in it and the last day by hour. A group
+-- requested by its fingerprint is always returned. There are a few thousand at most, so a search reads all of them.
 with clock as materialized (select sereno.now() as now),
 spans as materialized (
     select fingerprint, sum(count)::bigint as count
@@ -159,7 +159,7 @@ from (select page.*,
       order by case when %(by_count)s then page.count end desc nulls last, page.last_at desc, page.fingerprint) as line;
 
 -- name: hours
--- Every hour of a span, the oldest first.
+-- Every hour of a time range, oldest first.
 select row_to_json(line)::text
 from (select hour as at,
              coalesce((select sum(count) from sereno.error_hours h
@@ -169,7 +169,7 @@ from (select hour as at,
       order by hour) as line;
 
 -- name: tenants
--- Whom it hit most in a span.
+-- The most affected tenants in a time range.
 select row_to_json(line)::text
 from (select nullif(tenant, '') as tenant, sum(count)::bigint as count
       from sereno.error_hours
@@ -178,7 +178,7 @@ from (select nullif(tenant, '') as tenant, sum(count)::bigint as count
       group by error_hours.tenant order by sum(count) desc, error_hours.tenant limit %(most)s) as line;
 
 -- name: breadth
--- How many tenants kinds of failure hit in a span; of each kind, so many of its newest hours are looked at.
+-- How many tenants each group affects in a time range, within a bounded number of its newest hours.
 select wanted.fingerprint, (select count(distinct tenant) from (
            select tenant from sereno.error_hours h
            where h.fingerprint = wanted.fingerprint
@@ -188,18 +188,18 @@ select wanted.fingerprint, (select count(distinct tenant) from (
 from unnest(%(fingerprints)s::text[]) as wanted(fingerprint);
 
 -- name: tries
--- How many tries the successes of a task took in a span; nothing where there were none.
+-- How many tries the successes of a task took in a time range; null without successes.
 select sereno.sum_of(tries)
 from sereno.tries
 where task = %(task)s and hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC');
 
 -- name: dead
--- How many dead letters ended by it, up to the bound.
+-- How many dead letters have this failure, up to the bound.
 select count(*) from (
     select from sereno.history_dead where fingerprint = %(fingerprint)s limit %(bound)s + 1) as counted;
 
 -- name: sample
--- The newest failure of this kind that a job had, as it was written down.
+-- The newest failure of this group that a job had, as stored.
 select row_to_json(line)::text
 from (
     (select id as job_id, attempt, finished_at, error_type, error_message, reason, traceback, tenant
@@ -212,7 +212,7 @@ from (
 ) as line;
 
 -- name: mute
--- Quiet until then; without a moment it is heard again. A note that is not given stays.
+-- Mute a group until a time, or unmute it with null. Without a new note the old one stays.
 update sereno.error_groups
 set muted_until = %(until)s, note = case when %(with_note)s then %(note)s else note end
 where fingerprint = %(fingerprint)s

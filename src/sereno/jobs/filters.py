@@ -1,4 +1,7 @@
-"""Which jobs: one value for the command line, the HTTP API and the dashboard, turned into parameters of static SQL."""
+"""Filters for jobs and schedules, shared by the command line, the HTTP API and the dashboard.
+
+A filter becomes the parameters of static SQL.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
@@ -10,18 +13,19 @@ from sereno.jobs.lifecycle import FINAL, LIVE
 from sereno.search.sql_terms import SearchParams, like_exactly, parameter, piece_test, word_test
 from sereno.search.syntax import Term
 
-# Dead letters are kept apart from what else has ended.
+# Dead letters are stored in another partition than other finished jobs.
 SHELVES = (("dead",), ("succeeded", "cancelled"))
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Everything that is given must hold; None means any. `error`: part of a reason, an error's type or message.
+    """A job matches when every given field matches; None means any.
 
-    `tasks`: of one of these. `fingerprint`: dead letters that ended by such a failure, and live jobs that had one.
-    `schedules`: made by one with such a key. `terms`: of a search, for what the other fields cannot say.
-    `masked`: for somebody who sees errors masked, who finds them by what is seen.
-    `window`: a list looks at no more than so many of the newest jobs; counts and changes look at all.
+    `error`: part of a reason, an error's type or message. `tasks`: any of these. `fingerprint`: dead letters with this
+    failure, and live jobs that had one. `schedules`: created by a schedule with one of these keys.
+    `terms`: search terms that the other fields cannot express.
+    `masked`: the caller sees masked error texts, so `error` must match the masked text too.
+    `window`: a list reads at most this many of the newest jobs; counts and changes read all.
     """
 
     ids: Collection[int] | None = None
@@ -47,24 +51,24 @@ class JobFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names nothing, and so finds every job there is."""
+        """Return whether no field is given, so that every job matches."""
         return not self._given()
 
     def within(self, states: Collection[str]) -> "JobFilter":
-        """The same filter, for jobs in these states only."""
+        """Return the same filter, restricted to jobs in these states."""
         wanted = [state for state in states if self.states is None or state in self.states]
         return replace(self, states=wanted)
 
     def both(self, other: "JobFilter") -> "JobFilter":
-        """What this filter and the other find."""
+        """Return a filter for jobs that match this filter and the other."""
         joined = {field.name: _both(field.name, self, other) for field in fields(self)}
         return JobFilter(**joined)
 
     def params(self) -> dict[str, Any]:
-        """Parameters of the statements that filter; a side that can hold no match is not read at all."""
+        """Return SQL parameters; live or finished jobs are not read when none of them can match."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         ends = self.finished_after is not None or self.finished_before is not None
-        shelves = [state for pool in SHELVES if _any_of(self.states, pool) for state in pool]
+        finished_states = [state for pool in SHELVES if _any_of(self.states, pool) for state in pool]
         return values | {
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
@@ -74,18 +78,18 @@ class JobFilter:
             "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
-            "shelves": shelves,
+            "shelves": finished_states,
         }
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit."""
+        """Return the given fields, for the audit log."""
         return {
             name: value if isinstance(value, str | int | datetime) else _listed(name, value)
             for name, value in self._given().items()
         }
 
     def _given(self) -> dict[str, Any]:
-        # Neither the window, the mask, nor what tenants may have run was said by whoever asks.
+        # The window, the mask and the tasks open to tenants are set by the server, not by the caller.
         names = [field.name for field in fields(self) if field.name not in ("window", "masked", "tasks")]
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
@@ -94,7 +98,7 @@ class JobFilter:
         words = []
         for name, value in self.as_detail().items():
             if isinstance(value, list):
-                text = ",".join(str(part) for part in value[:5]) + (",…" if len(value) > 5 else "")  # noqa: PLR2004 - a glimpse
+                text = ",".join(str(part) for part in value[:5]) + (",…" if len(value) > 5 else "")  # noqa: PLR2004 - excerpt
             else:
                 text = value.isoformat() if isinstance(value, datetime) else value
             words.append(f"{name}={text}")
@@ -103,9 +107,9 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
+    """A schedule matches when every given field matches. `pattern`: a key in which * stands for anything.
 
-    `tasks`: of one of these. `search_params`: what a search asks besides.
+    `tasks`: any of these. `search_params`: the conditions of a search.
     """
 
     keys: Collection[str] | None = None
@@ -119,7 +123,7 @@ class ScheduleFilter:
 
     @classmethod
     def of(cls, key_or_pattern: str | None = None, **others: Any) -> "ScheduleFilter":
-        """A key as a person writes it: with a * it is a pattern."""
+        """Build a filter from a key or, if it contains a *, from a pattern."""
         if key_or_pattern is None:
             return cls(**others)
         if "*" in key_or_pattern:
@@ -128,12 +132,12 @@ class ScheduleFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names nothing, and so finds every schedule there is."""
+        """Return whether no field is given, so that every schedule matches."""
         return all(getattr(self, field.name) is None for field in fields(self))
 
     @classmethod
     def again(cls, params: dict[str, Any]) -> "ScheduleFilter":
-        """The filter that has these parameters, but for its keys and its pattern."""
+        """Rebuild a filter from its parameters, without keys and pattern."""
         names = ("task", "tasks", "tenant", "states", "declared_by")
         terms = params["terms"]
         search_params = None if terms is None else SearchParams("", terms)
@@ -149,13 +153,13 @@ class ScheduleFilter:
         }
         if self.search_params is None:
             return given | {"terms": None}
-        # What a search names whole is found by an index as well, where nothing else is named.
+        # A whole key or tenant in the search becomes a parameter of its own, so that an index is used.
         keys, tenant = self.search_params.values("key"), self.search_params.one("tenant")
         found = {"keys": keys if self.keys is None else given["keys"], "tenant": self.tenant or tenant}
         return given | found | {"terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit. `q`: the search."""
+        """Return the given fields, for the audit log. `q`: the search text."""
         names = [field.name for field in fields(self) if field.name not in ("search_params", "tasks")]
         values = {name: getattr(self, name) for name in names}
         if self.search_params is not None and self.search_params.text:
@@ -168,7 +172,7 @@ class ScheduleFilter:
 
 
 def _like(pattern: str) -> str:
-    """The pattern in SQL's own words: only * is special."""
+    """Return the pattern for SQL LIKE: only * is special."""
     return like_exactly(pattern).replace("*", "%")
 
 
@@ -177,7 +181,7 @@ def _listed(name: str, values: Collection[Any]) -> list[Any]:
 
 
 def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
-    """One field of two filters, of which both must hold."""
+    """Return the value of one field that satisfies both filters."""
     mine, theirs = getattr(one, name), getattr(other, name)
     if mine is None or theirs is None:
         return mine if theirs is None else theirs
@@ -190,7 +194,7 @@ def _both(name: str, one: JobFilter, other: JobFilter) -> Any:
     if name.endswith(("_before", "_to")) or name == "window":
         return min(mine, theirs)
     if mine != theirs:
-        raise InvalidArguments(f"{name} is {mine!r:.60} and {theirs!r:.60} at once: say it once")
+        raise InvalidArguments(f"{name} is {mine!r:.60} and {theirs!r:.60} at once: give it once")
     return mine
 
 

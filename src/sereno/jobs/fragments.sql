@@ -1,8 +1,8 @@
--- What several queries share: a line "-- use: jobs.NAME" in a query stands for the lines of the fragment.
+-- Shared by several queries: a line "-- use: jobs.NAME" in a query is replaced by the lines of the fragment.
 
 -- fragment: live_filter
--- A JobFilter, as conditions on sereno.jobs; what is null does not filter. The terms of a search that have no condition
--- of their own are tests of a field against patterns, or of the arguments against pieces of JSON; no test may fail.
+-- A JobFilter as conditions on sereno.jobs; null parameters do not filter. Search terms without a condition of their own
+-- test a field against patterns, or the arguments against pieces of JSON; every test must hold.
   and (%(ids)s::bigint[] is null or id = any(%(ids)s))
   and (%(states)s::text[] is null or state = any(%(states)s))
   and (%(queue)s::text is null or queue = %(queue)s)
@@ -91,9 +91,9 @@
   and (%(fingerprint)s::text is null or (state = 'dead' and fingerprint = %(fingerprint)s))
 
 -- fragment: claimed_jobs
--- Picked jobs become a session's. The array keeps the update on the primary key: joined, a large limit is planned as a
--- scan of the whole table. Asking for the state again, which the lock has settled, would let a plan that was made on an
--- empty table read every ready row. A dead session claims nothing.
+-- Assign the picked jobs to a session. The array keeps the update on the primary key: with a join, a large limit is planned
+-- as a scan of the whole table. The state is not tested again, because the rows are locked, and a plan made on an empty
+-- table would then read every ready row. A dead session claims nothing.
 claimed as (
     update sereno.jobs
     set state = 'running', attempt = attempt + 1, session_id = %(session)s, claimed_at = (select now from clock)
@@ -108,8 +108,7 @@ claimed as (
 )
 
 -- fragment: figures_added
--- Lines of what has ended, added to what is there. In the order of the key, so that two workers never wait for each other
--- in a ring.
+-- Add the figures of ended attempts to the stored ones. In key order, so that two workers cannot deadlock.
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(
     queue text, task text, succeeded integer, retried integer, dead integer, cancelled integer, other integer,
     waits integer[], runs integer[], run_seconds double precision)
@@ -121,7 +120,7 @@ set succeeded = m.succeeded + excluded.succeeded, retried = m.retried + excluded
     run_seconds = m.run_seconds + excluded.run_seconds
 
 -- fragment: figures_summed
--- By steps of so many seconds. Each bucket is summed by name: an aggregate of our own over arrays takes ten times as long.
+-- Sums by step. Each bucket is summed on its own: a custom aggregate over arrays takes ten times as long.
 select row_to_json(line)::text
 from (select to_timestamp(floor(extract(epoch from minute) / %(step)s) * %(step)s) as at,
              sum(succeeded)::bigint as succeeded, sum(retried)::bigint as retried, sum(dead)::bigint as dead,

@@ -1,4 +1,4 @@
-"""Finished jobs that are forgotten one by one; the others leave by the day."""
+"""Deletes dead letters past their retention; other finished jobs are dropped by daily partitions."""
 
 from sereno.database.statement import Operation, Statement, queries
 
@@ -6,6 +6,6 @@ _sql = queries("jobs/history")
 
 
 def forget_dead(days: int) -> Operation[bool]:
-    """A page of dead letters older than this; whether there may be more."""
+    """Delete a page of dead letters older than `days`; return whether there may be more."""
     rows = yield Statement(_sql["forget_dead"], {"days": days})
     return bool(rows[0][0])

@@ -1,4 +1,4 @@
--- Finished jobs: partitions made ahead of time, dropped by retention.
+-- Partitions of finished jobs: created ahead of time, dropped after retention.
 
 -- name: make_partitions
 -- One partition a day, today and a week ahead.
@@ -17,12 +17,12 @@ where inhparent = 'sereno.history_done'::regclass
 order by child.relname;
 
 -- name: drop_partition
--- The attempts of its jobs leave with their own days: see attempt_days.sql.
+-- The attempts of its jobs are dropped with their own partitions: see attempt_partitions.sql.
 select sereno.drop_history_partition(%(name)s);
 
 -- name: forget_dead
--- Only where a retention for dead letters is set; never by default. Along the index of their ends, so that what is not old
--- is not looked at.
+-- Delete expired dead letters. Only if a retention for dead letters is set, which is not the default. Uses the index on
+-- finished_at, so that newer rows are not read.
 with old as (
     select id from sereno.history_dead
     where finished_at < sereno.now() - make_interval(days => %(days)s)

@@ -1,4 +1,4 @@
-"""A job as it is asked for (NewJob), as it was accepted (Job), and as a worker holds it (ClaimedJob)."""
+"""A job as requested (NewJob), as accepted (Job), and as claimed by a worker (ClaimedJob)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,17 +15,17 @@ UniqueFor = Duration | Literal["live", "forever"]
 
 PRIORITIES = range(10)
 DEFAULT_PRIORITY = 5
-# What PostgreSQL, Python and a calendar agree on.
+# Dates outside this range are not handled alike by PostgreSQL, Python and time zone data.
 EARLIEST = datetime(1900, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
-# A wait longer than this would leave the calendar.
+# Seconds. A longer wait could end after LATEST.
 LONGEST_WAIT = 1000 * 365 * 86400.0
-# Tags are shown with every job of a list.
+# Bounds for tags, because lists show them with every job.
 MOST_TAGS, LONGEST_TAG = 50, 200
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything about a job but its task and arguments. None means: as the task says."""
+    """Everything about a job except its task and arguments. None means: the default of the task."""
 
     queue: str | None = None
     priority: int | None = None
@@ -41,14 +41,14 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but a queue and a priority."""
+        """Return whether nothing but the queue and the priority is set."""
         others = (self.run_at, self.delay, self.tenant, self.unique_key, self.expires_at, self.trace)
         return others == (None,) * len(others) and not self.tags
 
     def checked(self) -> "JobOptions":
-        """Itself, or InvalidArguments that names the option."""
+        """Return itself, or raise InvalidArguments that names the wrong option."""
         if self.run_at is not None and self.delay is not None:
-            raise InvalidArguments("run_at and delay say the same thing twice: give one of them")
+            raise InvalidArguments("run_at and delay exclude each other: give one of them")
         for name in ("run_at", "expires_at"):
             check_date(name, getattr(self, name))
         for name in ("queue", "tenant", "unique_key", "trace"):
@@ -70,18 +70,18 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """A job that is asked for: a task's name, its encoded arguments, and options."""
+    """A job to enqueue: a task's name, its encoded arguments, and options."""
 
     task: str
     args: bytes
     options: JobOptions
-    # Of its limits, as JSON; None for a job without any.
+    # Keys of its limits as JSON; None for a job without limits.
     keys: bytes | None = None
-    # Some of them were given with the job, and no declaration knows them.
+    # Some limits were given with the job and are not declared in code.
     has_own_limits: bool = False
 
     def is_like(self, other: "NewJob") -> bool:
-        """The same task with the same options and no limits; only the arguments may differ."""
+        """Return whether both have the same task, the same options and no limits; arguments may differ."""
         return (
             self.task == other.task
             and self.keys is None
@@ -90,7 +90,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         )
 
     def as_row(self) -> dict[str, Any]:
-        """The object that the enqueue statements read."""
+        """Return the JSON object that the enqueue statements read."""
         options = self.options
         row: dict[str, Any] = {
             "task": self.task,
@@ -123,7 +123,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an enqueue: the job's id, and whether it is new or was there before."""
+    """The result of an enqueue: the job's id, and whether it was created or existed already (unique key)."""
 
     id: int
     task: str
@@ -131,7 +131,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class FireInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The fire that made a job: whose, the planned instant, and how many it stands for: itself and missed ones."""
+    """The fire that created a job: its schedule, the planned time, and how many fires it covers (1 plus missed)."""
 
     schedule_id: int
     at: datetime
@@ -139,7 +139,7 @@ class FireInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
-    """A job in the hands of a worker session; the field order is that of the claim statement."""
+    """A job claimed by a worker session; the field order is that of the claim statement."""
 
     id: int
     attempt: int
@@ -156,13 +156,13 @@ class ClaimedJob(msgspec.Struct, array_like=True, gc=False):
     waited: float
     expired: bool
     fire: FireInfo | None = None
-    # Set by the worker: its own clock when the claim was answered, whether it was claimed under limits, its fair key,
-    # and its place among those that wait for a slot.
+    # Set by the worker: its own clock when the claim returned, whether the job was claimed under limits, its fair key,
+    # and its place among the jobs that wait for a slot.
     seen: float = 0.0
     limited: bool = False
     fair: str | None = None
     place: int = 0
-    # Why its row could not be read, set by the store: such a job is not run.
+    # Why its row could not be decoded; such a job is not run.
     unreadable: str | None = None
 
 
@@ -187,7 +187,7 @@ def _check_wait(name: str, value: Duration) -> None:
 
 
 def check_tags(tags: Sequence[str]) -> None:
-    """InvalidArguments unless they are few, short texts."""
+    """Raise InvalidArguments for too many, too long or otherwise invalid tags."""
     if len(tags) > MOST_TAGS:
         raise InvalidArguments(f"{len(tags):,} tags are too many: at most {MOST_TAGS}")
     for tag in tags:
@@ -197,7 +197,7 @@ def check_tags(tags: Sequence[str]) -> None:
 
 
 def check_queue_name(name: str) -> str:
-    """A queue's name as given in a declaration or on the command line."""
+    """Return a queue name from a declaration or the command line, or raise ConfigurationError."""
     try:
         check_text("queue", name)
     except InvalidArguments as error:

@@ -1,4 +1,4 @@
-"""The keys of a job, made from rules, from its options and from its arguments."""
+"""The limit, fairness and order keys of a job, built from rules, options and arguments."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from sereno.jobs.task import TaskDefinition
 def keys_of(
     task: TaskDefinition, rules: Iterable[KeyRule | None], options: JobOptions, arguments: bytes
 ) -> bytes | None:
-    """As JSON; None when no rule says anything."""
+    """Return the keys of a job as JSON; None when no rule applies."""
     words = {"tenant": options.tenant, "task": task.name, "queue": options.queue or task.queue}
     keys = merged(rules, task.arguments.keyed(arguments) | words)
     return encoder.encode(keys) if keys else None

@@ -1,4 +1,4 @@
-"""The legal transitions of a job; everything else is a bug.
+"""The legal state transitions of a job; any other transition is a bug.
 
              ┌──────────── retry, snooze ─────────────┐
              ▼                                        │

@@ -1,4 +1,4 @@
-"""Figures by the minute: what ended, how long it waited and ran."""
+"""Job statistics by minute: how many attempts ended, and how long they waited and ran."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from sereno.telemetry.metrics import BUCKETS, Tally
 
 _sql = queries("jobs/minute_stats")
 
-# Words of attempts, and the column in which each is counted.
+# Outcomes of attempts, and the column in which each is counted.
 COLUMNS = {"succeeded": "succeeded", "retry": "retried", "crash": "retried", "dead": "dead", "cancelled": "cancelled"}
 
-# Seconds. Of a long time, steps that are made of ten minutes are read from what was added up so.
+# Seconds. From LONG on, a step that is a multiple of TENS is read from the ten-minute table.
 TENS, LONG = 600, 21_600
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What ended in a span of time. `waits`, `runs`: counts by bucket of duration."""
+    """Attempts that ended in a time range. `waits`, `runs`: counts by duration bucket."""
 
     at: datetime
     succeeded: int
@@ -38,7 +38,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """Attempts that ended for a tenant, those that did not succeed, and seconds of work."""
+    """A tenant's ended attempts, those that did not succeed, and their run time in seconds."""
 
     tenant: str
     ended: int
@@ -51,7 +51,7 @@ _tenants = msgspec.json.Decoder(TenantFigures)
 
 
 def add(tally: Tally) -> Operation[None]:
-    """What a worker has seen end."""
+    """Add a worker's ended attempts."""
     lines: dict[str, dict[str, Any]] = {}
     for pair, waits in tally.waits.items():
         queue, task = pair.split("\t", 1)
@@ -80,7 +80,7 @@ def add(tally: Tally) -> Operation[None]:
 
 
 def forget() -> Operation[bool]:
-    """A page of what is too old to be looked at, also of failures by kind; whether there may be more."""
+    """Delete a page of expired statistics, error groups included; return whether there may be more."""
     more = (yield Statement(_sql["forget"], {"most": PAGE}))[0][0] >= PAGE
     more = (yield Statement(_sql["forget_deliveries"], {"most": PAGE}))[0][0] >= PAGE or more
     return (yield from error_groups.forget()) or more
@@ -89,20 +89,20 @@ def forget() -> Operation[bool]:
 def read(
     since: float, *, step: float = 60.0, queue: str | None = None, task: str | None = None
 ) -> Operation[list[Figures]]:
-    """Of the last so many seconds, the oldest first."""
+    """Return the figures of the last `since` seconds, oldest first."""
     query = _sql["read_tens" if step % TENS == 0 and since >= LONG else "read"]
     rows = yield Statement(query, {"since": since, "step": step, "queue": queue, "task": task})
     return [_figures.decode(row[0]) for row in rows]
 
 
 def tenants(since: float, *, tenant: str | None = None, most: int = 100) -> Operation[list[TenantFigures]]:
-    """The busiest first."""
+    """Return the figures by tenant, busiest first."""
     rows = yield Statement(_sql["tenants"], {"since": since, "tenant": tenant, "most": most})
     return [_tenants.decode(row[0]) for row in rows]
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:
-    """The duration within which that share of them lies, between the edges of its bucket; None without any."""
+    """Return the duration below which that share lies, interpolated within its bucket; None without data."""
     total = sum(counts)
     if not total:
         return None

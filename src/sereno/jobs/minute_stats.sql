@@ -1,14 +1,14 @@
--- Figures by the minute: added to by workers, read by whoever looks.
+-- Job statistics by minute. Workers add to them.
 
 -- name: add
--- What a worker has seen end.
+-- Add the ended attempts of a worker.
 insert into sereno.minutes as m (minute, queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds)
 select date_trunc('minute', sereno.now()), queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds
 -- use: jobs.figures_added
 ;
 
 -- name: add_tens
--- The same by ten minutes, for who looks at a day or a week.
+-- The same by ten minutes, for charts of a day or a week.
 insert into sereno.ten_minutes as m (minute, queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds)
 select date_bin('10 minutes', sereno.now(), 'epoch'), queue, task, succeeded, retried, dead, cancelled, other, waits, runs, run_seconds
 -- use: jobs.figures_added
@@ -24,7 +24,7 @@ on conflict (hour, tenant) do update
 set ended = h.ended + excluded.ended, failed = h.failed + excluded.failed, seconds = h.seconds + excluded.seconds;
 
 -- name: forget
--- A week of minutes and a quarter of hours are kept. A page of each; answers how many the fullest had.
+-- Delete a page of minutes older than 8 days and of hours older than 92 days; return the largest number of rows deleted.
 with minutes as (
     delete from sereno.minutes
     where ctid = any(array(select ctid from sereno.minutes where minute < sereno.now() - interval '8 days'
@@ -74,21 +74,21 @@ codes as (
 select greatest((select count(*) from hours), (select count(*) from tenants), (select count(*) from minutes), (select count(*) from codes));
 
 -- name: read
--- What ended since then, by steps of so many seconds; of one queue or task, or of all.
+-- Ended attempts by step, of one queue or task or of all.
 -- use: jobs.figures_summed
       from sereno.minutes
 -- use: jobs.figures_since
 ;
 
 -- name: read_tens
--- The same from what was added up by ten minutes.
+-- The same from the ten-minute table.
 -- use: jobs.figures_summed
       from sereno.ten_minutes
 -- use: jobs.figures_since
 ;
 
 -- name: tenants
--- Who had how much done for them since then, the busiest first.
+-- Ended attempts and run time by tenant, busiest first.
 select row_to_json(line)::text
 from (select tenant, sum(ended)::bigint as ended, sum(failed)::bigint as failed, sum(seconds) as seconds
       from sereno.tenant_hours

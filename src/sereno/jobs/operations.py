@@ -1,4 +1,4 @@
-"""Jobs as a person sees and changes them: list, show, enqueue, retry, cancel, delete."""
+"""Operator actions on jobs: list, show, enqueue, retry, cancel, delete."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ DELETABLE = ("scheduled", "ready", *FINAL)
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """One page of a list; `next` is the cursor of the page after it."""
+    """One page of a list; `next` is the cursor of the following page."""
 
     items: list[JobLine]
     next: int | None
@@ -33,7 +33,7 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail:
-    """One job with its whole story."""
+    """One job with its attempts, steps and progress."""
 
     job: JobRow
     attempts: list[AttemptRow]
@@ -43,7 +43,7 @@ class JobDetail:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a bulk change would touch."""
+    """The jobs that a bulk change would affect."""
 
     total: Count
     by_task: dict[str, int]
@@ -53,9 +53,9 @@ class Tally:
 
 @dataclass(slots=True)
 class ChangedJobs:
-    """What a bulk change did. `asked`: running jobs that were asked to stop. `left`: matched, and left as they were.
+    """The result of a bulk change. `asked`: running jobs with a requested cancel. `left`: matched but unchanged.
 
-    `conflicts`: those of them whose unique key a live job has, with that job.
+    `conflicts`: unchanged jobs whose unique key a live job holds, with that job.
     """
 
     done: list[int] = field(default_factory=list)
@@ -65,14 +65,14 @@ class ChangedJobs:
 
 
 def list_jobs(wanted: JobFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[JobPage]:
-    """Live and finished jobs, newest first. `before`: the cursor that the page before gave."""
+    """Return live and finished jobs, newest first. `before`: the cursor of the previous page."""
     found = yield from job_queries.list_jobs(wanted or JobFilter(), limit + 1, before)
     page = found[:limit]
     return JobPage(page, page[-1].id if len(found) > limit else None)
 
 
 def show(job_id: int) -> Operation[JobDetail]:
-    """One job with all its attempts, steps and progress, or JobNotFound."""
+    """Return one job with all its attempts, steps and progress, or raise JobNotFound."""
     row = yield from job_queries.job_row(job_id)
     if row is None:
         raise JobNotFound(f"no job has the id {job_id}")
@@ -83,7 +83,7 @@ def show(job_id: int) -> Operation[JobDetail]:
 
 
 def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[list[Job]]:
-    """Write the jobs, and who asked for them."""
+    """Enqueue the jobs and write the actor to the audit log."""
     made = yield from store.enqueue(jobs)
     for job in made:
         subject = f"job {job.id}"
@@ -94,7 +94,7 @@ def enqueue(jobs: Sequence[NewJob], *, actor: str | None = None) -> Operation[li
 
 
 def count(wanted: JobFilter) -> Operation[Tally]:
-    """How many jobs a filter finds, by task, queue and tenant. Changes nothing."""
+    """Return how many jobs match, by task, queue and tenant."""
     found = yield from bulk_selection.tally(wanted)
     by_task: Counter[str] = Counter()
     by_queue: Counter[str] = Counter()
@@ -109,26 +109,27 @@ def count(wanted: JobFilter) -> Operation[Tally]:
 
 
 def count_retry(wanted: JobFilter) -> Operation[Tally]:
-    """What `retry` would send back to work."""
+    """Return the jobs that `retry` would requeue."""
     return count(wanted.within(FINAL))
 
 
 def count_cancel(wanted: JobFilter) -> Operation[Tally]:
-    """What `cancel` would end."""
+    """Return the jobs that `cancel` would cancel."""
     return count(wanted.within(CANCELLABLE))
 
 
 def count_delete(wanted: JobFilter) -> Operation[Tally]:
-    """What `delete` would remove."""
+    """Return the jobs that `delete` would delete."""
     return count(wanted.within(DELETABLE))
 
 
 def retry(
     wanted: JobFilter, *, rate: float | None = None, yes: bool = False, actor: str | None = None
 ) -> Plan[ChangedJobs]:
-    """Finished jobs go back to work under their own ids, all at once or `rate` a second.
+    """Requeue finished jobs under their own ids, all at once or `rate` per second.
 
-    Of several with the same unique key only the first goes back; the others, and those whose key a live job has, stay.
+    Of several jobs with the same unique key only the first is requeued. The others, and jobs whose key a live job
+    holds, stay finished.
     """
     _check_confirmed(wanted, yes, "retry")
     return _in_batches(wanted.within(FINAL), "job.retry", actor, partial(_retry_batch, 1 / rate if rate else 0.0))
@@ -137,14 +138,14 @@ def retry(
 def cancel(
     wanted: JobFilter, *, reason: str | None = None, yes: bool = False, actor: str | None = None
 ) -> Plan[ChangedJobs]:
-    """Waiting jobs end at once; running ones are asked to stop."""
+    """Cancel waiting jobs at once, and request a cancel of running ones."""
     _check_confirmed(wanted, yes, "cancel")
-    words = reason or f"cancelled by {actor or default_actor()}"
-    return _in_batches(wanted.within(CANCELLABLE), "job.cancel", actor, partial(_cancel_batch, words))
+    text = reason or f"cancelled by {actor or default_actor()}"
+    return _in_batches(wanted.within(CANCELLABLE), "job.cancel", actor, partial(_cancel_batch, text))
 
 
 def delete(wanted: JobFilter, *, yes: bool = False, actor: str | None = None) -> Plan[ChangedJobs]:
-    """Gone for good, with their attempts. Refused when a running job is named."""
+    """Delete jobs and their attempts. Refused when the id of a running job is given."""
     _check_confirmed(wanted, yes, "delete")
     return _delete(wanted, actor)
 
@@ -159,9 +160,9 @@ def _delete(wanted: JobFilter, actor: str | None) -> Plan[ChangedJobs]:
 
 
 def _check_confirmed(wanted: JobFilter, yes: bool, verb: str) -> None:
-    """Jobs named by their ids are meant; whatever a filter finds must be confirmed."""
+    """Refuse a change by filter that is not confirmed; a list of ids needs no confirmation."""
     if wanted.ids is None and not yes:
-        raise Refused(f"this would {verb} every job that matches ({wanted}): look with --dry-run, confirm with --yes")
+        raise Refused(f"this would {verb} every job that matches ({wanted}): try --dry-run, then confirm with --yes")
 
 
 Batch = Callable[[Sequence[int], ChangedJobs], Operation[list[int]]]
@@ -201,10 +202,10 @@ def _retry_batch(spacing: float, found: Sequence[int], changed: ChangedJobs) -> 
 
 
 def _cancel_batch(reason: str, found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
-    ended, asked = yield from store.cancel(found, reason)
+    ended, stopping = yield from store.cancel(found, reason)
     changed.done += sorted(ended)
-    changed.asked += sorted(asked)
-    return sorted([*ended, *asked])
+    changed.asked += sorted(stopping)
+    return sorted([*ended, *stopping])
 
 
 def _delete_batch(found: Sequence[int], changed: ChangedJobs) -> Operation[list[int]]:
@@ -214,7 +215,7 @@ def _delete_batch(found: Sequence[int], changed: ChangedJobs) -> Operation[list[
 
 
 def _last_attempt(row: JobRow) -> list[AttemptRow]:
-    """The attempt that a row is itself: the one that runs, or the one that ended it."""
+    """Return the attempt that the job's own row holds: the running one, or the one that finished the job."""
     if row.session_id is None or row.started_at is None:
         return []
     outcome = "running" if row.finished_at is None else row.state

@@ -1,4 +1,4 @@
-"""What a person may see: read operations for the command line, the HTTP API and the dashboard."""
+"""Read operations on jobs, queues and sessions for the command line, the HTTP API and the dashboard."""
 
 from collections.abc import Collection
 
@@ -24,18 +24,18 @@ from sereno.jobs.rows import (
 
 _sql = queries("jobs/queries")
 
-# Rows of one answer, and bytes of texts and JSON in it.
+# Most rows of one result, and most bytes of texts and JSON in it.
 MOST_ROWS, MOST_BYTES = 1000, 4 * 1024 * 1024
 
 
 def list_jobs(wanted: JobFilter, limit: int, before: int | None = None) -> Operation[list[JobLine]]:
-    """Newest first; `before` is the last id of the page before."""
+    """Return jobs, newest first; `before` is the last id of the previous page."""
     rows = yield Statement(_sql["list_jobs"], wanted.params() | {"limit": limit, "before": before})
     return [JobLine(*row) for row in rows]
 
 
 def job_row(job_id: int) -> Operation[JobRow | None]:
-    """A job by its id, wherever it is."""
+    """Return a live or finished job by its id."""
     rows = yield Statement(_sql["live_job"], {"id": job_id})
     if not rows:
         rows = yield Statement(_sql["finished_job"], {"id": job_id})
@@ -43,13 +43,13 @@ def job_row(job_id: int) -> Operation[JobRow | None]:
 
 
 def attempts(job_id: int) -> Operation[list[AttemptRow]]:
-    """Return the attempts of a job in order; of very many, the newest."""
+    """Return the attempts of a job in order; if there are too many, the newest."""
     rows = yield Statement(_sql["attempts"], {"id": job_id, "most": MOST_ROWS, "bytes": MOST_BYTES})
     return [AttemptRow(*row) for row in rows]
 
 
 def steps(job_id: int) -> Operation[list[StepRow]]:
-    """Return the finished steps of a job in order; of very many, the newest."""
+    """Return the finished steps of a job in order; if there are too many, the newest."""
     rows = yield Statement(_sql["steps"], {"id": job_id, "most": MOST_ROWS, "bytes": MOST_BYTES})
     return [StepRow(*row) for row in rows]
 
@@ -60,26 +60,26 @@ def progress(job_id: int) -> Operation[ProgressRow | None]:
 
 
 def queue_rows() -> Operation[list[Row]]:
-    """As the query has them; `operations.queues` gives them names."""
+    """Return the raw rows; `queues.list_queues` converts them."""
     rows = yield Statement(_sql["queues"], {"bound": BOUND})
     return rows
 
 
 def pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow]]:
-    """Return what is paused, queues and tasks before tenants; at most MOST_ROWS. `names`: only of these."""
+    """Return at most MOST_ROWS pauses, queues and tasks before tenants. `names`: only these."""
     given = {"most": MOST_ROWS, "names": None if names is None else list(names)}
     rows = yield Statement(_sql["pauses"], given)
     return [PauseRow(*row) for row in rows]
 
 
 def sessions() -> Operation[list[SessionRow]]:
-    """Alive first, then those that ended within a day."""
+    """Return live sessions first, then those that ended within a day."""
     rows = yield Statement(_sql["sessions"], {"bound": BOUND})
     return [SessionRow(*row) for row in rows]
 
 
 def waiting(row: JobRow) -> Operation[WaitReason]:
-    """What a ready job waits for."""
+    """Return what a ready job waits for."""
     given = {"queue": row.queue, "task": row.task, "priority": row.priority, "ready_seq": row.ready_seq or 0}
     rows = yield Statement(_sql["waiting"], given | {"bound": BOUND})
     workers, serving, able, slots, busy, ahead, now = rows[0]
@@ -112,28 +112,28 @@ def newest_failures(limit: int) -> Operation[list[FailureRow]]:
 
 
 def finished_total() -> Operation[int]:
-    """A counter: the difference between two looks is what finished in between."""
+    """Return a counter of finished jobs; the difference of two reads is what finished in between."""
     rows = yield Statement(_sql["finished_total"])
     return int(rows[0][0])
 
 
 def patience(seconds: float) -> Operation[None]:
-    """No statement of this transaction takes longer."""
+    """Set the statement timeout of this transaction."""
     yield Statement(_sql["patience"], {"milliseconds": int(seconds * 1000)})
 
 
 def read_only() -> Operation[None]:
-    """No statement of this transaction changes anything; before any other."""
+    """Make this transaction read-only; must be its first statement."""
     yield Statement(_sql["read_only"])
 
 
 def by_task() -> Operation[list[TaskLine]]:
-    """Figures by task, of the newest jobs."""
+    """Return figures by task, over the newest jobs."""
     rows = yield Statement(_sql["by_task"], {"bound": BOUND})
     return [TaskLine(*row) for row in rows]
 
 
 def running_now(limit: int) -> Operation[list[RunningRow]]:
-    """Running jobs that say how far they are."""
+    """Return running jobs that report progress."""
     rows = yield Statement(_sql["running_now"], {"limit": limit})
     return [RunningRow(*row) for row in rows]

@@ -1,9 +1,9 @@
--- What a person may see of jobs, queues and sessions. Every count has a bound: a screen never reads a million rows.
+-- Read queries on jobs, queues and sessions. Every count has a bound: a page never reads a million rows.
 
 -- name: list_jobs
--- Live and finished jobs together, newest first. Each side is read backwards along its own index on id until the page
--- is full, so the filter is used twice. What no index helps to find is looked for in a window of the newest only. A
--- waiting job shows what its last attempt said.
+-- Live and finished jobs together, newest first. Each table is read backwards along its index on id until the page is
+-- full, so the filter is used twice. Conditions without an index are tested on a window of the newest jobs only. A waiting
+-- job shows the reason and error of its last attempt.
 with page as materialized (
     select * from (
         (select id, state, task, queue, tenant, priority::integer, attempt, failures, run_at, created_at,
@@ -40,14 +40,14 @@ from page
 left join lateral (
     select reason, error_type, error_message from sereno.attempts
     where attempts.job_id = page.id
-      -- No attempt is older than its job: days before that are not looked into. A day is left to a clock that was set back.
+      -- No attempt is older than its job, so earlier partitions are not read. One day of tolerance for a clock set back.
       and attempts.kept_from >= page.created_at - interval '1 day'
     order by number desc limit 1
 ) as last on page.finished_at is null
 order by page.id desc;
 
 -- name: live_job
--- One job that is alive, with what it says of itself and who runs it.
+-- One live job with all its columns and the worker that runs it.
 select jobs.id, jobs.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases, run_at,
        created_at, case when jobs.state = 'running' then claimed_at end, null::timestamptz, expires_at, cancel_requested,
        unique_key, tags, trace, sereno.shown(args), null::text, null::text, null::text, null::text, session_id,
@@ -57,7 +57,7 @@ from sereno.jobs left join sereno.sessions on sessions.id = session_id
 where jobs.id = %(id)s;
 
 -- name: finished_job
--- One job that has ended.
+-- One finished job.
 select history.id, history.state, task, queue, tenant, priority::integer, attempt, failures, crashes, snoozes, releases,
        run_at, created_at, history.started_at, finished_at, expires_at, false, unique_key, tags, trace, sereno.shown(args), reason,
        error_type, error_message, traceback, session_id, sessions.host, sessions.pid, null::bigint,
@@ -67,8 +67,8 @@ where history.id = %(id)s
 order by finished_at desc limit 1;
 
 -- name: attempts
--- Every attempt but the last of a finished job, which is its own row. A job that is tried again for weeks has very many:
--- the newest ones, up to a number of rows and bytes.
+-- All attempts of a job, except the last one of a finished job, which is in the row of the job. A job that is retried for
+-- weeks has very many: the newest ones are returned, up to a number of rows and bytes.
 select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
 from (select *, sum(octet_length(coalesce(error_message, '')) + octet_length(coalesce(traceback, '')))
                     over (order by number desc rows between unbounded preceding and 1 preceding) as bytes
@@ -77,7 +77,7 @@ where coalesce(bytes, 0) < %(bytes)s
 order by number;
 
 -- name: steps
--- What the job has done for good; what a procedure brought is kept for longer than steps are. The newest ones, up to a
+-- The finished steps of a job, and results of procedures, which are retained longer than steps. The newest ones, up to a
 -- number of rows and bytes.
 select name, attempt, sereno.shown(result), done_at
 from (select *, sum(octet_length(coalesce(result::text, ''))) over (order by done_at desc, name desc rows between unbounded preceding and 1 preceding) as bytes
@@ -89,12 +89,12 @@ where coalesce(bytes, 0) < %(bytes)s
 order by done_at, name;
 
 -- name: progress
--- The newest word of the running attempt.
+-- The latest progress of the running attempt.
 select attempt, fraction, note, updated_at from sereno.progress where job_id = %(id)s;
 
 -- name: queues
--- Every queue that has work, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
--- bound; future ones are the next few thousand that fall due; finished ones are looked for among the newest rows only.
+-- Every queue that has jobs, a worker or a pause. Ready jobs are counted along their index, queue by queue, up to the
+-- bound; scheduled ones among the next few thousand that become due; finished ones among the newest rows only.
 with clock as materialized (select sereno.now() as now),
 ready_queue as materialized (select queue from sereno.ready_queues() as queue),
 soon as materialized (
@@ -150,13 +150,13 @@ left join sereno.pauses on pauses.kind = 'queue' and pauses.name = known.queue
 order by known.queue;
 
 -- name: pauses
--- What an operator has stopped.
+-- Paused queues, tasks and tenants.
 select kind, name, paused_at, paused_by, note, by_tenant from sereno.pauses
 where %(names)s::text[] is null or name = any(%(names)s)
 order by kind, name limit %(most)s;
 
 -- name: sessions
--- Workers that live, then those that ended lately.
+-- Live sessions, then those that ended recently.
 with clock as materialized (select sereno.now() as now),
 busy as materialized (
     select session_id, count(*) as running from (
@@ -172,11 +172,11 @@ order by (state = 'alive') desc, coalesce(ended_at, started_at) desc, id desc
 limit 200;
 
 -- name: dead_letters
--- How many jobs wait for a person's decision, up to the bound.
+-- How many dead letters there are, up to the bound.
 select count(*) from (select from sereno.history_dead limit %(bound)s + 1) as counted;
 
 -- name: next_scheduled
--- The job that falls due next.
+-- The job that becomes due next.
 select id, task, run_at, extract(epoch from run_at - sereno.now())::double precision
 from sereno.jobs where state = 'scheduled' order by run_at limit 1;
 
@@ -185,7 +185,7 @@ from sereno.jobs where state = 'scheduled' order by run_at limit 1;
 select max(number) from sereno.migrations;
 
 -- name: oldest_transaction
--- Who has had a transaction open for longest in this database; ages are measured from our own statement.
+-- The oldest open transaction of this database; its age is measured from the start of this statement.
 select other.pid, coalesce(other.application_name, ''),
        extract(epoch from mine.query_start - other.xact_start)::double precision, other.state
 from pg_stat_activity other, pg_stat_activity mine
@@ -194,8 +194,8 @@ where mine.pid = pg_backend_pid() and other.pid <> mine.pid and other.xact_start
 order by other.xact_start limit 1;
 
 -- name: waiting
--- What stands between a waiting job and a worker: the workers of its queue, those that know its task, their slots, and
--- how many are in front of it.
+-- Why a ready job is not claimed: the workers of its queue, those that have its task, their slots, and how many jobs are
+-- ahead of it.
 with clock as materialized (select sereno.now() as now),
 alive as materialized (
     select id, queues, tasks from sereno.sessions, clock where state = 'alive' and lease_until > clock.now
@@ -215,7 +215,7 @@ select (select count(*) from alive),
        (select now from clock);
 
 -- name: newest_failures
--- What went wrong lately, among the newest jobs: dead letters and attempts that will be repeated.
+-- Recent failures among the newest jobs: dead letters and attempts that are retried.
 select * from (
     (select id, task, queue, attempt, 'dead' as outcome, finished_at, reason, error_type, error_message
      from sereno.history_dead order by id desc limit 500)
@@ -230,22 +230,22 @@ order by finished_at desc
 limit %(limit)s;
 
 -- name: finished_total
--- How many rows the history has ever taken, from the server's own counters: two looks make a rate, at no cost.
+-- How many rows were ever inserted into history, from the server's statistics: two reads give a rate at no cost.
 select coalesce(sum(n_tup_ins), 0)::bigint
 from pg_stat_user_tables
 where relid = 'sereno.history_dead'::regclass
    or relid in (select inhrelid from pg_inherits where inhparent = 'sereno.history_done'::regclass);
 
 -- name: read_only
--- Looking changes nothing.
+-- For transactions that only read.
 set transaction read only;
 
 -- name: patience
--- For this transaction only: a look that takes too long gives up instead of weighing on the server.
+-- Statement timeout for this transaction only: a query that takes too long is cancelled and does not load the server.
 select set_config('statement_timeout', %(milliseconds)s::text, true);
 
 -- name: by_task
--- How each task fares among the newest jobs: waiting, running, ended, tried again, and the middle of its waits.
+-- Figures by task over the newest jobs: waiting, running, ended, retried, and the median wait.
 with recent as materialized (
     (select id, task, state, null::double precision as waited from sereno.jobs order by id desc limit %(bound)s)
     union all
@@ -271,7 +271,7 @@ group by recent.task
 order by recent.task;
 
 -- name: running_now
--- What runs, with how far it says it is, longest first.
+-- Running jobs that report progress, longest running first.
 select jobs.id, task, tenant, extract(epoch from sereno.now() - claimed_at)::double precision, fraction, note
 from sereno.jobs join sereno.progress on progress.job_id = jobs.id and progress.attempt = jobs.attempt
 where state = 'running'

@@ -1,4 +1,4 @@
-"""Queues as a person sees and stops them; tasks and tenants can be stopped the same way."""
+"""Operator actions on queues: list, pause, resume. Tasks and tenants are paused the same way."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from sereno.jobs.rows import BOUND, Count, PauseRow
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """A queue: what waits in it, what runs, who serves it. `oldest_seconds`: how long its oldest ready job is due."""
+    """A queue with its job counts and workers. `oldest_seconds`: how long its oldest ready job has been due."""
 
     queue: str
     scheduled: Count
@@ -35,22 +35,22 @@ class QueueLine:
 
 
 def list_queues() -> Operation[list[QueueLine]]:
-    """Every queue that has work, a worker or a pause."""
+    """Return every queue that has jobs, a worker or a pause."""
     rows = yield from job_queries.queue_rows()
     return [_line(row) for row in rows]
 
 
 def list_pauses(names: Collection[str] | None = None) -> Operation[list[PauseRow]]:
-    """Return what is paused: queues, tasks, tenants; at most 1,000. `names`: only of these."""
+    """Return at most 1,000 pauses of queues, tasks and tenants. `names`: only these."""
     return job_queries.pauses(names)
 
 
 def pause(
     kind: PauseKind, name: str, *, note: str | None = None, actor: str | None = None, by_tenant: bool = False
 ) -> Operation[bool]:
-    """Nothing of it is started any more; what runs goes on. False when it was paused already.
+    """Stop starting its jobs; running jobs continue. Returns False when it was paused already.
 
-    `by_tenant`: somebody of the tenant that is paused does it, and may lift it.
+    `by_tenant`: a user of the paused tenant pauses it, and may also resume it.
     """
     who = actor or default_actor()
     changed = yield from pauses.pause(kind, name, who, note, by_tenant=by_tenant)
@@ -60,7 +60,7 @@ def pause(
 
 
 def resume(kind: PauseKind, name: str, *, actor: str | None = None, by_tenant: bool = False) -> Operation[bool]:
-    """It is started again. False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
+    """Start its jobs again. Returns False if it was not paused. `by_tenant`: only if the tenant's users paused it."""
     changed = yield from pauses.resume(kind, name, by_tenant=by_tenant)
     if changed:
         yield from audit.audit(actor or default_actor(), f"{kind}.resume", f"{kind} {name}", {})

@@ -1,4 +1,4 @@
-"""When to try again: a policy is a function from the number of failures to a delay, or to giving up."""
+"""Retry policies: from the number of failures to a delay, or to giving up."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from sereno.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, init=False)
 class Backoff:
-    """Exponential by default: 1, 2, 4 … minutes, at most 60, ten retries; jitter is only ever added.
+    """Exponential by default: 1, 2, 4 … minutes, at most 60, ten retries. Jitter only lengthens a delay.
 
     Backoff(3, delays=["15m", "30m", "60m"])      a fixed list
     Backoff(5, function=lambda failures: failures * 10.0)
-    Backoff(8, permanent=(AccountClosed,))        these exceptions go straight to the dead letter
+    Backoff(8, permanent=(AccountClosed,))        these exceptions are never retried
     """
 
     retries: int
@@ -54,7 +54,7 @@ class Backoff:
         set_(self, "permanent", tuple(permanent))
 
     def delay(self, failures: int, chance: Random) -> float | None:
-        """Seconds to wait after this many failures, or None when the tries are used up."""
+        """Return the seconds to wait after this many failures, or None when no retry is left."""
         if failures > self.retries:
             return None
         return self._planned(failures) * (1 + self.jitter * chance.random())
@@ -63,7 +63,7 @@ class Backoff:
         if self.function is not None:
             try:
                 return seconds(self.function(failures))
-            except Exception:  # noqa: BLE001 - a policy that fails must not keep the job from settling: exponential then
+            except Exception:  # noqa: BLE001 - a failing policy must not block settling: fall back to exponential
                 return self._exponential(failures)
         if self.delays:
             return self.delays[min(failures, len(self.delays)) - 1]

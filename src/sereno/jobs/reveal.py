@@ -1,4 +1,4 @@
-"""What a job was given: with secrets hidden, as everybody sees it, or in the clear for somebody who is written down."""
+"""Job arguments: masked by default; reading them unmasked is written to the audit log."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,13 +12,13 @@ from sereno.jobs.operations import JobDetail
 
 
 def hidden(detail: JobDetail) -> JobDetail:
-    """One job without what looks like a secret in its arguments and in what its steps brought."""
+    """Return the job with likely secrets masked in its arguments and step results."""
     steps = [replace(step, result=masked(step.result)) for step in detail.steps]
     return replace(detail, job=replace(detail.job, args=masked(detail.job.args)), steps=steps)
 
 
 def reveal(detail: JobDetail, *, actor: str | None = None) -> Operation[Mapping[str, Any]]:
-    """The arguments as they are. Who has seen them is part of the audit."""
+    """Return the unmasked arguments, and write the actor to the audit log."""
     job = detail.job
     audited = {"task": job.task, "tenant": job.tenant}
     yield from audit.audit(actor or default_actor(), "job.reveal", f"job {job.id}", audited)

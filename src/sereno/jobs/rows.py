@@ -1,17 +1,17 @@
-"""What a person sees, as values: the rows of the read operations, by name."""
+"""Row types of the read operations on jobs, queues and sessions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-# No list counts further than this; what is behind it is shown as "more than".
+# Counts stop at this number and are then shown as "more than".
 BOUND = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number that was counted up to a bound; when it is not exact, there are at least this many."""
+    """A number counted up to a bound; if not exact, there are at least this many."""
 
     value: int
     exact: bool = True
@@ -28,7 +28,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job as a list shows it."""
+    """A job in a list."""
 
     id: int
     state: str
@@ -51,7 +51,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job with everything that its own row holds, live or finished."""
+    """A live or finished job with all columns of its row."""
 
     id: int
     state: str
@@ -82,16 +82,16 @@ class JobRow:
     host: str | None
     pid: int | None
     ready_seq: int | None
-    # The key of the schedule that made it, and for which instant.
+    # The key of the schedule that created it, and the planned time.
     schedule: str | None
     planned_at: datetime | None
-    # The limits that it passes, its fair key and its order key; None when it has none of its own.
+    # Its limit keys, fair key and order key; None when it has none.
     keys: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One try. `outcome` is "running" for the one that has not ended."""
+    """One attempt. `outcome` is "running" while it has not ended."""
 
     number: int
     session_id: int | None
@@ -106,7 +106,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step that is done for good."""
+    """A finished step; it is not run again."""
 
     name: str
     attempt: int
@@ -116,7 +116,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
-    """How far the running attempt says it is."""
+    """The progress that the running attempt reported."""
 
     attempt: int
     fraction: float
@@ -126,7 +126,7 @@ class ProgressRow:
 
 @dataclass(frozen=True, slots=True)
 class PauseRow:
-    """A queue, a task or a tenant that an operator has stopped. `by_tenant`: one of that tenant's own people."""
+    """A paused queue, task or tenant. `by_tenant`: paused by one of that tenant's own users."""
 
     kind: str
     name: str
@@ -138,7 +138,7 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One life of one worker process. `expired`: its lease ran out and nobody has declared it dead yet."""
+    """One run of a worker process. `expired`: its lease ran out, and no worker has declared it dead yet."""
 
     id: int
     host: str
@@ -156,7 +156,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitReason:
-    """What stands between a ready job and a worker."""
+    """Figures that explain why a ready job has not been claimed."""
 
     workers: int
     serving: int
@@ -179,7 +179,7 @@ class NextJob:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """The oldest transaction of the database."""
+    """The oldest open transaction of the database."""
 
     pid: int
     application: str
@@ -189,7 +189,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """An attempt that went wrong lately."""
+    """A recently failed attempt."""
 
     id: int
     task: str
@@ -204,7 +204,7 @@ class FailureRow:
 
 @dataclass(frozen=True, slots=True)
 class TaskLine:
-    """How a task fares among the newest jobs. `median_wait`: seconds from due to started, of those that succeeded."""
+    """Figures of a task over the newest jobs. `median_wait`: seconds from due to started, of succeeded jobs."""
 
     task: str
     waiting: int
@@ -218,7 +218,7 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class RunningRow:
-    """A running job that reports its progress."""
+    """A running job that reports progress."""
 
     id: int
     task: str

@@ -1,4 +1,4 @@
-"""What a search of jobs means: `state:dead tenant:r42 -tag:canary args.account:42` as a JobFilter."""
+"""Converts a job search such as `state:dead tenant:r42 -tag:canary args.account:42` to a JobFilter."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ JOB_FIELDS = (
     Field("age", "length"),
     Field("args", "inside"),
 )
-# What no index finds is looked for among so many of the newest, live and finished each.
+# Conditions without an index are tested on this many of the newest jobs, live and finished each.
 WINDOW = 100_000
 
 _EXACT = {"task": "task", "queue": "queue", "tenant": "tenant", "tag": "tag", "key": "unique_key"}
@@ -37,7 +37,7 @@ _MOST_ATTEMPTS = 2**31
 
 
 def jobs_wanted(text: str, now: datetime) -> JobFilter:
-    """The jobs that a search finds, or InvalidArguments. Dates are days of the zone of `now`, which is aware."""
+    """Return the filter for a search, or raise InvalidArguments. Dates are in the time zone of `now`."""
     wanted = JobFilter()
     for term in parse(text, JOB_FIELDS).terms:
         wanted = _with(wanted, term, now)
@@ -47,7 +47,7 @@ def jobs_wanted(text: str, now: datetime) -> JobFilter:
 
 
 def _with(wanted: JobFilter, term: Term, now: datetime) -> JobFilter:
-    """The filter with one more term."""
+    """Return the filter with one more term."""
     value = term.values[0]
     match term.name:
         case "state":
@@ -75,7 +75,7 @@ def _with(wanted: JobFilter, term: Term, now: datetime) -> JobFilter:
 
 
 def _with_words(wanted: JobFilter, term: Term) -> JobFilter:
-    """By a condition of its own, where there is one that an index may help; else as a term."""
+    """Add a term as a filter field where one exists, which may use an index; otherwise as a search term."""
     words = [each for each in term.values if isinstance(each, Word)]
     if term.name == "by":
         _check_by(words)

@@ -1,4 +1,4 @@
-"""How attempts end: batches of settlements, each fenced by (job, attempt, session)."""
+"""Settles attempts: writes batches of outcomes, each fenced by (job, attempt, session)."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -19,10 +19,10 @@ Way = Literal["succeed", "forget", "bury", "reschedule"]
 
 
 class SettleResult(NamedTuple):
-    """One attempt with its ending. `began` is when it started, in seconds after its claim.
+    """One attempt with its outcome. `began`: when it started, in seconds after its claim.
 
-    `fingerprint`: of a failure, which kind it is of. `side_rows`: this attempt or an earlier one may have left steps or
-    progress, which end with the job.
+    `fingerprint`: of its failure, if it failed. `side_rows`: this or an earlier attempt may have written steps or
+    progress, which are deleted with the job.
     """
 
     id: int
@@ -63,10 +63,10 @@ class SettleResult(NamedTuple):
 
 
 def settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
-    """Write one kind of ending for many attempts; answers the ids that were ours to settle.
+    """Write one kind of outcome for many attempts; return the ids of the jobs that the session still held.
 
-    With `side_rows` this is two statements, to be run in one transaction. The second one is needed: it sees what an
-    attempt wrote while the first one waited for the row of the job.
+    With `side_rows` this is two statements in one transaction: only the second one sees what an attempt wrote while
+    the first one waited for the lock on the job's row.
     """
     applied = yield from _settle(way, session, batch)
     if ended := [item.id for item in batch if item.side_rows and item.id in applied]:
@@ -96,7 +96,7 @@ def _settle(way: Way, session: int, batch: Sequence[SettleResult]) -> Operation[
 
 
 def landed(session: int, batch: Sequence[SettleResult]) -> Operation[set[int]]:
-    """Of settlements that were not applied: those that had been, before a reply was lost."""
+    """Return which of the settlements that were not applied now had been applied before, when a reply was lost."""
     rows = yield Statement(
         _sql["landed"],
         {
@@ -121,7 +121,7 @@ def keep_step(session: int, job_id: int, attempt: int, name: str, result: bytes)
         {"session": session, "id": job_id, "attempt": attempt, "name": name, "result": result.decode()},
     )
     if not rows:
-        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, step {name!r} was not kept")
+        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, step {name!r} was not stored")
 
 
 def report_progress(session: int, job_id: int, attempt: int, fraction: float, note: str | None) -> Operation[bool]:

@@ -1,11 +1,11 @@
--- How an attempt ends. Every statement is fenced by (job, attempt, session): a session that lost the job changes nothing.
--- A running row has a session, a waiting one has none, so the three are the whole fence; naming the state as well
--- would let the planner take the index of running rows, which is full of dead entries under a pinned snapshot.
--- Items are sorted by id, and rows are met in that order, so that two batches never wait for each other in a ring.
+-- Settles attempts. Every statement is fenced by (job, attempt, session): a session that lost the job changes nothing.
+-- A running row has a session and a waiting one has none, so the three are a complete fence; testing the state as well
+-- would let the planner use the index of running rows, which is full of dead entries under a pinned snapshot.
+-- Items are sorted by id and rows are locked in that order, so that two batches cannot deadlock.
 
 -- name: succeed
--- The hot way out: the delete becomes the history row in one statement.
--- The clock is read once: called for each row, it would cost more than the row.
+-- The hot path: delete the job and insert its history row in one statement.
+-- The clock is read once: a call per row would cost more than the row.
 with clock as materialized (select sereno.now() as now),
 gone as (
     delete from sereno.jobs
@@ -14,7 +14,7 @@ gone as (
     where id = any(%(ids)s::text::bigint[]) and id = item_id and attempt = tried and session_id = %(session)s
     returning jobs.*, began
 ),
-kept as (
+recorded as (
     insert into sereno.history_done (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
@@ -31,7 +31,7 @@ ended as (
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: forget
--- A success whose task keeps no history; nor of its earlier tries (see `forget_attempts`).
+-- A success whose task has history=False; its earlier attempts are deleted too (see `forget_attempts`).
 with gone as (
     delete from sereno.jobs
     using unnest(%(ids)s::text::bigint[], %(attempts)s::text::integer[]) as item(item_id, tried)
@@ -45,11 +45,11 @@ ended as (
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: forget_attempts
--- A statement of its own, for the few jobs that had earlier tries: it opens every day of attempts.
+-- A statement of its own, for the few jobs with earlier attempts: it opens every partition of attempts.
 delete from sereno.attempts where job_id = any(%(ids)s);
 
 -- name: bury
--- Dead or cancelled: kept whole, with the reason and the error of the last attempt.
+-- Dead or cancelled: the whole job is stored, with the reason and the error of the last attempt.
 with item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
         id bigint, attempt integer, began real, outcome text, reason text, failed integer, crashed integer,
@@ -60,7 +60,7 @@ gone as (
     where id = any(%(ids)s) and session_id = %(session)s and (id, attempt) in (select id, attempt from item)
     returning *
 ),
-kept as (
+recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
@@ -79,11 +79,11 @@ ended as (
 select coalesce(json_agg(id), '[]')::text from gone;
 
 -- name: reschedule
--- Back to waiting: retry, snooze, release or crash. The stored run_at is the promise: never earlier.
--- An attempt that never started (given back at shutdown) leaves no attempt row.
--- A job that was asked to stop meanwhile does not wait for another try: it ends here, cancelled.
+-- Retry, snooze, release or crash: the job waits again. It never runs before the stored run_at.
+-- An attempt that never started (released at shutdown) leaves no attempt row.
+-- A job with a requested cancel is not tried again: it ends here as cancelled.
 -- Rows are locked by the primary key alone and joined afterwards, and the array keeps the update on that key:
--- joined with the table, a batch is planned as a walk over the whole of it.
+-- with a join, a batch is planned as a scan of the whole table.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from jsonb_to_recordset(%(items)s::text::jsonb) as i(
@@ -129,7 +129,7 @@ tried as (
 stopped as (
     delete from sereno.jobs where id = any(array(select id from mine where cancel_requested)) returning *
 ),
-kept as (
+recorded as (
     insert into sereno.history (
         id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
         releases, priority, state, queue, task, tenant, unique_key, trace, tags, args,
@@ -146,19 +146,19 @@ ended as (
     select schedule_id, id, 'cancelled', (select now from clock) from stopped where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from stopped))),
-unsaid as (delete from sereno.progress where job_id = any(array(select id from stopped))),
-told as (
+cleared as (delete from sereno.progress where job_id = any(array(select id from stopped))),
+notified as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from moved where state = 'ready') as filled
     where exists (select from sereno.sessions where idle and id <> %(session)s and queues ? queue)
 )
 select coalesce((select json_agg(id) from (select id from moved union all select id from stopped) as applied), '[]')::text,
-       (select count(*) from told);
+       (select count(*) from notified);
 
 -- name: landed
--- After a settlement that was not applied: had it landed already (a reply was lost), or were we fenced out?
--- A statement of its own, because the first one may still see the old row. The outcome is compared, because a rescue
--- writes a row about our attempt as well.
+-- After a settlement that was not applied: was it applied before (its reply was lost), or did the session lose the job?
+-- A statement of its own, because the snapshot of the first one may still see the old row. The outcome is compared,
+-- because a rescue also writes a row about the attempt.
 select coalesce(json_agg(id), '[]')::text
 from (
     select id from sereno.history
@@ -172,18 +172,18 @@ from (
 ) as mine;
 
 -- name: of_job
--- Every try of a job but the last, in order.
+-- Every attempt of a job but the last, in order.
 select number, session_id, started_at, finished_at, outcome, reason, error_type, error_message, traceback
 from sereno.attempts where job_id = %(id)s order by number;
 
 -- name: steps
--- What earlier attempts of this job have finished.
+-- Results of the steps that earlier attempts of this job have finished.
 select coalesce(json_object_agg(name, result), '{}')::text from sereno.steps where job_id = %(id)s;
 
 -- name: keep_step
--- Written once, by the attempt that holds the job; a second try of the same attempt finds the first one's result kept.
--- FOR KEY SHARE, as below: a settlement of the job waits for this, and then clears it away; or it came first, and nothing
--- is written.
+-- Store the result of a step, once, by the attempt that holds the job; a repeated write keeps the first result.
+-- FOR KEY SHARE, as below: a settlement of the job waits for this statement and then deletes the step; or it came first,
+-- and nothing is written.
 insert into sereno.steps (job_id, name, attempt, result)
 select id, %(name)s, attempt, %(result)s::text::jsonb
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
@@ -192,7 +192,7 @@ on conflict (job_id, name) do update set name = excluded.name
 returning job_id;
 
 -- name: report_progress
--- The newest word of a running attempt; only the one that holds the job may speak.
+-- Store the progress of a running attempt; only the attempt that holds the job may write.
 insert into sereno.progress (job_id, attempt, fraction, note)
 select id, attempt, %(fraction)s, %(note)s
 from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
@@ -202,7 +202,7 @@ on conflict (job_id) do update
 returning job_id;
 
 -- name: forget_side_rows
--- Steps and progress end with their job.
+-- Delete steps and progress of finished jobs.
 with done as (
     select id from unnest(%(ids)s::bigint[]) as wanted(id) where not exists (select from sereno.jobs where jobs.id = wanted.id)
 ),

@@ -1,4 +1,4 @@
-"""A task: a named function and how it is to be run. And the registry: the tasks of one application, never a global."""
+"""Task and queue definitions, and the registry that holds those of one application."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
@@ -14,13 +14,13 @@ from sereno.jobs.retry import Backoff
 
 DEFAULT_TIMEOUT = "10m"
 LARGEST_BATCH = 1000
-# How the names of the engine's own tasks begin.
+# Name prefix of sereno's internal tasks.
 OWN_TASKS = "sereno."
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDefinition:
-    """What a worker needs to know of a task."""
+    """A task: its function and how workers run it."""
 
     name: str
     function: Callable[..., Any]
@@ -42,7 +42,7 @@ class TaskDefinition:
 
     @property
     def is_open_to_tenants(self) -> bool:
-        """Whether a token of one tenant may have it run, over HTTP. The engine's own tasks never are."""
+        """Return whether a tenant's token may enqueue it over HTTP. Internal tasks are never open."""
         return self.tenants and not self.name.startswith(OWN_TASKS)
 
 
@@ -66,10 +66,10 @@ def define(
     dead_blocks: bool = False,
     tenants: bool = True,
 ) -> TaskDefinition:
-    """Check a declaration and make the definition."""
+    """Validate a task declaration and return its definition."""
     chosen = name or str(getattr(function, "__name__", ""))
     if not chosen.replace(".", "").replace("_", "").replace("-", "").isalnum():
-        raise ConfigurationError(f"{chosen!r} is no name for a task: letters, digits, '_', '-' and '.'; give name=")
+        raise ConfigurationError(f"{chosen!r} is not a valid task name (letters, digits, '_', '-' and '.'): give name=")
     if priority not in PRIORITIES:
         raise ConfigurationError(f"task {chosen}: priority {priority} is out of range: 0 (first) to 9 (last)")
     if not 0 <= batch <= LARGEST_BATCH:
@@ -98,18 +98,18 @@ def define(
 
 
 def check_words(owner: str, keys: KeyRule, names: Collection[str]) -> None:
-    """ConfigurationError when a template asks for something that a job of this task does not have."""
+    """Raise ConfigurationError when a key template uses a placeholder that a job of this task does not have."""
     unknown = keys.words - set(names)
     if unknown:
         raise ConfigurationError(
-            f"{owner}: a key asks for {{{min(unknown)}}}, which is no argument; "
-            f"there are {{tenant}}, {{task}}, {{queue}}" + "".join(f", {{{name}}}" for name in names)
+            f"{owner}: a key uses {{{min(unknown)}}}, which is not an argument; "
+            f"available are {{tenant}}, {{task}}, {{queue}}" + "".join(f", {{{name}}}" for name in names)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """What the code says of a queue: limits for all its jobs together (`own`), and keys for each of them."""
+    """A queue: limits for all its jobs together (`own`), and rules for the keys of each job."""
 
     name: str
     own: tuple[AnyLimit, ...] = ()
@@ -119,7 +119,7 @@ class QueueDefinition:
 def define_queue(
     name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None
 ) -> QueueDefinition:
-    """Check a declaration. A limit without a key holds for the queue as a whole."""
+    """Validate a queue declaration. A limit without a key applies to the queue as a whole."""
     owner = f"queue.{check_queue_name(name)}"
     found = rule(owner, concurrency, rate, fair_key)
     check_words(f"queue {name}", found, ())
@@ -146,7 +146,7 @@ class Registry:
 
     def add_queue(self, queue: QueueDefinition) -> None:
         if queue.name in self._queues:
-            raise ConfigurationError(f"queue {queue.name} is declared twice: say all of it in one place")
+            raise ConfigurationError(f"queue {queue.name} is declared twice: declare it in one place")
         self._add_limits((*queue.own, *queue.rule.limits))
         self._queues[queue.name] = queue
 
@@ -166,7 +166,7 @@ class Registry:
         return [self._queues[name] for name in sorted(self._queues)]
 
     def rules(self, task: TaskDefinition, queue: str) -> tuple[KeyRule, ...]:
-        """The rules by which a job of this task in this queue gets its keys; mostly none."""
+        """Return the key rules for jobs of this task in this queue; usually none."""
         declared = self._queues.get(queue)
         if declared is None:
             return (task.rule,) if task.rule else ()

@@ -1,4 +1,4 @@
-"""A task as the caller meets it: a plain function that can also be asked for as a job."""
+"""The object that `@app.task` returns: a callable function that can also be enqueued as a job."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,12 +18,12 @@ from sereno.jobs.task import Registry, TaskDefinition, check_words
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# "Not said", which is not the same as None: a None here is a connection that somebody forgot to open.
+# Marks an omitted connection. None is an error: most likely a connection that the caller forgot to open.
 _UNCHANGED: Any = object()
 
 
 class Task(Generic[P, R]):
-    """Made by `@app.task`. Call it like the function it is; `enqueue` or `aenqueue` it to have a worker run it."""
+    """Created by `@app.task`. Call it to run the function here; `enqueue` or `aenqueue` it to run it on a worker."""
 
     __slots__ = ("_connection", "_database", "_options", "_registry", "_rule", "definition")
 
@@ -53,7 +53,7 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.definition.arguments.context_name is not None:
             raise ConfigurationError(
-                f"task {self.name} wants a context, which only a worker has: enqueue it, "
+                f"task {self.name} needs a context, which only a worker has: enqueue it, "
                 f"or call {self.name}.definition.function with a context of your own"
             )
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]  # the registry forgets R
@@ -80,13 +80,13 @@ class Task(Generic[P, R]):
         order_key: str | None = None,
         dead_blocks: bool = False,
     ) -> "Task[P, R]":
-        """The same task with options: in the transaction of `connection`, later, only once, for a tenant.
+        """Return the same task with options: the caller's transaction, a delay, a unique key, a tenant.
 
-        Limits given here come on top of those of the task and of the queue; each has a name.
+        Limits given here apply in addition to those of the task and the queue; each needs a name.
         """
         if connection is None:
             raise ConfigurationError(
-                "using(None): there is no transaction to enqueue in; leave it out if none is meant"
+                "using(None): there is no connection to enqueue on; omit the argument to use the app's own connection"
             )
         given = {
             "queue": queue,
@@ -112,10 +112,10 @@ class Task(Generic[P, R]):
     def _extra(self, given: KeyRule) -> KeyRule:
         if any(str(limit.name).startswith(".") for limit in given.limits):
             raise ConfigurationError(
-                f"task {self.name}: a limit that comes with a job needs a name, so that people can see and change it"
+                f"task {self.name}: a limit given with a job needs a name, so that operators can find and change it"
             )
         check_words(f"task {self.name}", given, self.definition.arguments.names)
-        # On top of what an earlier `using` gave; said again under the same name, the later word wins.
+        # Added to the limits of an earlier `using`; for the same name the later limit wins.
         before = self._rule or NO_RULE
         limits = {limit.name: limit for limit in (*before.limits, *given.limits)}
         return KeyRule(
@@ -127,7 +127,7 @@ class Task(Generic[P, R]):
         )
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """The job that `enqueue` would write: for `enqueue_many`, and for schedules. Refused here if it is wrong."""
+        """Return the validated job that `enqueue` would write; for `enqueue_many` and schedules."""
         raw = self.definition.arguments.encode(args, kwargs, self._database.settings.arguments_limit)
         options = self._options
         rules = self._registry.rules(self.definition, options.queue or self.definition.queue)
@@ -137,7 +137,7 @@ class Task(Generic[P, R]):
         return NewJob(self.name, raw, options, keys, self._rule is not None)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
-        """Have a worker run it. Durable when this returns, or when the transaction of `using(connection)` commits."""
+        """Enqueue a job. Durable when this returns, or when the transaction of `using(connection)` commits."""
         return enqueue_one(self._database, self.job(*args, **kwargs), self._connection)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:

@@ -1,4 +1,4 @@
-"""Tasks as rows: what the code says of them, for a server that does not have the code."""
+"""Stores task declarations, for servers that do not have the application's code."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ _sql = queries("jobs/task_rows")
 
 
 def declare_code(registry: Registry, service: str) -> Operation[None]:
-    """Write what the code of a service says of its tasks and limits."""
+    """Store the tasks and limits that a service declares."""
     yield from declare_limits(registry, service)
-    said = [{"name": task.name, "tenants": task.is_open_to_tenants} for task in registry]
-    if said:
-        yield Statement(_sql["declare"], {"tasks": msgspec.json.encode(said).decode(), "service": service})
+    declared = [{"name": task.name, "tenants": task.is_open_to_tenants} for task in registry]
+    if declared:
+        yield Statement(_sql["declare"], {"tasks": msgspec.json.encode(declared).decode(), "service": service})
 
 
 def open_to_tenants() -> Operation[dict[str, bool]]:
-    """Every task that was declared, and whether all services that have it leave it open to tenants."""
+    """Return every declared task, and whether all services that declare it leave it open to tenants."""
     rows = yield Statement(_sql["open_to_tenants"])
     return {name: is_open and not name.startswith(OWN_TASKS) for name, is_open in rows}

@@ -1,4 +1,4 @@
-"""Jobs that are alive: made, promoted, claimed, cancelled, requeued."""
+"""State transitions of live jobs: enqueue, promote, claim, release, cancel, delete, requeue."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from sereno.jobs.job import ClaimedJob, Job, NewJob
 
 _sql = queries("jobs/transitions")
 _ids = msgspec.json.Decoder(list[int])
-_answers = msgspec.json.Decoder(list[dict[str, Any]])
+_results = msgspec.json.Decoder(list[dict[str, Any]])
 
-# Wide enough for anything that became due while nobody looked.
+# Seconds, a hundred years: finds every job that became due while no worker was running.
 EVERYTHING = 86400.0 * 36500
 
 
 def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
-    """Write the jobs with one statement; the answers come in the same order. Keyed jobs take the careful path."""
+    """Write the jobs with one statement; return them in the same order. Jobs with unique keys take a slower path."""
     if not jobs:
         return []
     first = jobs[0]
@@ -37,8 +37,8 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
         return [Job(made_id, job.task) for made_id, job in zip(sorted(_ids.decode(rows[0][0])), jobs, strict=True)]
     rows = yield Statement(_sql["enqueue_keyed"], {"jobs": payload})
     made = [
-        Job(answer["id"], job.task, answer["created"])
-        for answer, job in zip(_answers.decode(rows[0][0]), jobs, strict=True)
+        Job(result["id"], job.task, result["created"])
+        for result, job in zip(_results.decode(rows[0][0]), jobs, strict=True)
     ]
     for wanted, job in zip(jobs, made, strict=True):
         if not job.created and wanted.options.on_conflict == "raise":
@@ -48,12 +48,12 @@ def enqueue(jobs: Sequence[NewJob]) -> Operation[list[Job]]:
     return made
 
 
-# For an application's own sync connection: the same statement without the driver's cursor.
+# For the application's own sync connection: the same statement without the overhead of a driver cursor.
 ENQUEUE_ONE = PreparedStatement(_sql["enqueue_one"])
 
 
 def one_job_values(job: NewJob) -> list[bytes | None]:
-    """The values of ENQUEUE_ONE in its order."""
+    """Return the values of ENQUEUE_ONE, in the order of its parameters."""
     options = job.options
     queue, priority = cast(str, options.queue), cast(int, options.priority)
     given = {"task": job.task.encode(), "args": job.args, "queue": queue.encode(), "priority": b"%d" % priority}
@@ -61,7 +61,7 @@ def one_job_values(job: NewJob) -> list[bytes | None]:
 
 
 def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]]:
-    """Jobs that differ only in their arguments."""
+    """Enqueue jobs that differ only in their arguments."""
     options = first.options
     shared = {"task": first.task, "queue": options.queue, "priority": options.priority}
     if len(jobs) == 1 and options.is_plain:
@@ -81,18 +81,18 @@ def _enqueue_alike(first: NewJob, jobs: Sequence[NewJob]) -> Operation[list[Job]
 
 
 class ReadyIndex(NamedTuple):
-    """The last ready_seq that was drawn, and the size of the index of ready jobs."""
+    """The last ready_seq drawn, and the size in bytes of the index of ready jobs."""
 
     head: int
     size: int
 
 
 class Claim(NamedTuple):
-    """What a claim of plain jobs got, and what else there is.
+    """The result of a claim of plain jobs, and what the worker has to do next.
 
-    `laned`: queues with lanes that have work and wait for nothing. `gated`: queues with limits of their own.
-    `has_wakes`: lanes are to be woken. `has_due`: the moment of a limiter has come. `limits_changed_at`:
-    when a limit was last changed. `paused`: kind and name of everything that is paused.
+    `laned`: queues with lanes that have work and are not blocked. `gated`: queues with limits of their own.
+    `has_wakes`: there are lanes to wake. `has_due`: a limiter is due. `limits_changed_at`: when a limit was last
+    changed. `paused`: kind and name of each pause.
     """
 
     jobs: list[ClaimedJob]
@@ -112,9 +112,9 @@ def claim(
     wakes: int = 0,
     served: Collection[str] = (),
 ) -> Operation[Claim]:
-    """Take ready jobs. `queues`: objects with queue, room and floors (priority, floor, ceiling), in order.
+    """Claim ready jobs. `queues`: objects with queue, room (free slots) and floors (priority, floor, ceiling).
 
-    `wakes`: the number from which on to look for wake-ups. `served`: all queues of the worker.
+    `wakes`: the lowest id of the wake-ups to check. `served`: all queues of the worker.
     """
     rows = yield Statement(
         _sql["claim"],
@@ -140,51 +140,54 @@ def claim(
 
 
 def ready_index() -> Operation[ReadyIndex]:
-    """As a claim sees it; for the first claim of a worker."""
+    """Return what a claim also returns; for the first claim of a worker."""
     rows = yield Statement(_sql["ready_index"])
     return ReadyIndex(*rows[0])
 
 
 def promote(look_back: float = EVERYTHING, until: float = 0.0) -> Operation[int]:
-    """Future jobs that became due between `look_back` and `until` seconds ago, at most a thousand a call; how many."""
+    """Make scheduled jobs ready that became due between `look_back` and `until` seconds ago; return how many.
+
+    At most a thousand per call.
+    """
     rows = yield Statement(_sql["promote"], {"look_back": look_back, "until": until})
     return int(rows[0][0])
 
 
 def release_unlisted(session: int, held: Collection[int], older_than: float) -> Operation[int]:
-    """Give back what the database thinks we hold and we do not: a claim whose reply was lost."""
+    """Release jobs that the session owns in the database but does not hold: the reply to their claim was lost."""
     rows = yield Statement(_sql["release_unlisted"], {"session": session, "held": list(held), "older_than": older_than})
     return int(rows[0][0])
 
 
 def cancel(ids: Collection[int], reason: str) -> Operation[tuple[list[int], list[int]]]:
-    """Cancelled at once (they were waiting), and asked to stop (they are running)."""
+    """Cancel jobs; return the ids of those that ended at once, and of the running ones that were asked to stop."""
     rows = yield Statement(_sql["cancel"], {"ids": sorted(ids), "reason": reason})
     return _ids.decode(rows[0][0]), _ids.decode(rows[0][1])
 
 
 def delete(ids: Collection[int]) -> Operation[list[int]]:
-    """Gone for good; running jobs are left alone."""
+    """Delete waiting and finished jobs; running jobs are not touched."""
     rows = yield Statement(_sql["delete"], {"ids": sorted(ids)})
     return _ids.decode(rows[0][0])
 
 
 def requeue(ids: Collection[int], spacing: float = 0.0, start: float = 0.0) -> Operation[list[int]]:
-    """Finished jobs go back to work under their own ids, `spacing` seconds apart, the first in `start` seconds."""
+    """Requeue finished jobs under their own ids, `spacing` seconds apart, the first in `start` seconds."""
     rows = yield Statement(_sql["requeue"], {"ids": sorted(ids), "spacing": spacing, "start": start})
     return _ids.decode(rows[0][0])
 
 
 @dataclass(frozen=True, slots=True)
 class KeyConflict:
-    """A finished job that could not go back to work, because the live job `held_by` has its unique key."""
+    """A finished job that could not be requeued, because the live job `held_by` has its unique key."""
 
     job: int
     held_by: int
 
 
 def key_conflicts(ids: Collection[int]) -> Operation[list[KeyConflict]]:
-    """Of these finished jobs, those whose unique key a live job has."""
+    """Return those of the finished jobs whose unique key a live job holds."""
     if not ids:
         return []
     rows = yield Statement(_sql["key_holders"], {"ids": sorted(ids)})

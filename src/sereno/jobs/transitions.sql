@@ -1,13 +1,13 @@
--- Jobs that are alive: made, promoted, claimed, released, cancelled.
+-- State transitions of live jobs: enqueue, promote, claim, release, cancel, delete, requeue.
 
 -- name: silence
--- No NOTIFY for the rest of the transaction: the setting is read by all that is done in a caller's transaction.
+-- No NOTIFY for the rest of the transaction: statements in a caller's transaction check this setting.
 select set_config('sereno.notify', 'off', true);
 
 -- name: enqueue
 -- Plain jobs in bulk: one JSON value in, the ids in the same order out. No unique keys here, so no conflict clause,
--- which would cost every row. A sleeping worker of the queue is told once per queue; a busy one looks by itself.
--- A job due within seconds wakes the promoters (an empty word).
+-- which would cost time for every row. Idle workers are notified once per queue; busy ones poll by themselves.
+-- A job due within seconds wakes the promoters (an empty payload).
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
@@ -22,17 +22,17 @@ made as (
          lateral (select coalesce(wanted.run_at, clock.now + make_interval(secs => coalesce(wanted.delay, 0)))) as d(due)
     returning id, queue, state, run_at
 ),
-told as (
-    select pg_notify('sereno.ready', word)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as word
+notified as (
+    select pg_notify('sereno.ready', payload)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as payload
           from made, clock where run_at <= clock.now + interval '10 seconds') as filled
     where coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
-select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
+select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: enqueue_limited
--- The same for jobs some of which have limits: they carry their keys, and the number of their lane.
+-- The same for jobs some of which have limits: they are stored with their keys and the id of their lane.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
@@ -50,17 +50,17 @@ made as (
          lateral (select coalesce(wanted.keys, case when by_rules then sereno.keys_for(task, queue, tenant, args) end)) as k(found)
     returning id, queue, state, run_at
 ),
-told as (
-    select pg_notify('sereno.ready', word)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as word
+notified as (
+    select pg_notify('sereno.ready', payload)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as payload
           from made, clock where run_at <= clock.now + interval '10 seconds') as filled
     where coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
-select coalesce(json_agg(id), '[]')::text, (select count(*) from told) from made;
+select coalesce(json_agg(id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: enqueue_alike
--- Many jobs of one task with the same options: what they share is sent once, and only their arguments are a list.
+-- Many jobs of one task with the same options: the options are sent once, only the arguments are a list.
 with clock as materialized (
     select now, coalesce(%(run_at)s::timestamptz, now + make_interval(secs => %(delay)s::double precision)) as due
     from (select sereno.now() as now offset 0) as moment
@@ -74,17 +74,17 @@ made as (
     from clock, jsonb_array_elements(%(args)s::text::jsonb) as args
     returning id
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', case when due <= now then %(queue)s::text else '' end)
     from clock
     where due <= now + interval '10 seconds'
       and coalesce(current_setting('sereno.notify', true), '') <> 'off'
       and exists (select from sereno.sessions where idle and queues ? %(queue)s::text)
 )
-select json_agg(id)::text, (select count(*) from told) from made;
+select json_agg(id)::text, (select count(*) from notified) from made;
 
 -- name: enqueue_one
--- One plain job, due at once: the commonest call, and no plan could be smaller.
+-- One plain job, due at once: the most common call, with the smallest plan.
 insert into sereno.jobs (task, args, queue, priority, run_at, created_at, state, ready_seq)
 select %(task)s, %(args)s::text::jsonb, %(queue)s, %(priority)s::smallint, now, now, 'ready', nextval('sereno.ready_seq')
 from (select sereno.now() as now offset 0) as clock
@@ -93,13 +93,12 @@ returning id, (select pg_notify('sereno.ready', %(queue)s)
                  and exists (select from sereno.sessions where idle and queues ? %(queue)s));
 
 -- name: enqueue_keyed
--- Jobs with a unique key; the index decides who is first (see the function).
+-- Jobs with a unique key; the unique index decides which is first (see the function).
 select sereno.enqueue_keyed(%(jobs)s::text::jsonb)::text;
 
 -- name: promote
--- Future jobs that are due become ready. Looks from a floor of its own: under a pinned snapshot the entries of
--- jobs promoted long ago are still in the index. `until`: only what has been due for longer than this many seconds.
--- Answers how many moved.
+-- Make due scheduled jobs ready; return how many. `look_back` bounds the scan: under a pinned snapshot the entries of jobs
+-- promoted long ago are still in the index. `until`: only jobs that have been due for longer than this many seconds.
 with clock as materialized (select sereno.now() as now),
 moved as (
     update sereno.jobs
@@ -113,15 +112,15 @@ moved as (
         for update skip locked))
     returning queue
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from moved) as filled
     where exists (select from sereno.sessions where idle and queues ? queue)
 )
-select (select count(*) from moved), (select count(*) from told);
+select (select count(*) from moved), (select count(*) from notified);
 
 -- name: release_unlisted
--- A claim whose reply was lost: rows that this session owns, claimed a while ago, and does not know of.
+-- Release jobs whose claim reply was lost: the session owns them, claimed them a while ago, and does not hold them.
 -- Found by the index of running rows, then locked in order by the primary key.
 with lost as materialized (
     select id from sereno.jobs
@@ -144,15 +143,15 @@ moved as (
 select count(*) from moved;
 
 -- name: cancel
--- Waiting jobs become history at once; running ones are asked to stop, and their worker is told.
--- What a job is, its locked row says: one that was claimed while we waited for its lock is running now.
+-- Waiting jobs become history at once; for running ones a cancel is requested and their worker is notified.
+-- The state is read from the locked row: a job that was claimed while this waited for its lock is running now.
 with found as materialized (
     select id, state from sereno.jobs where id = any(%(ids)s) order by id for update
 ),
 gone as (
     delete from sereno.jobs where id = any(array(select id from found where state in ('scheduled', 'ready'))) returning *
 ),
-kept as (
+recorded as (
     insert into sereno.history (
         id, finished_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes, releases, priority, state,
         queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, reason)
@@ -165,18 +164,18 @@ ended as (
     select schedule_id, id, 'cancelled', sereno.now(), %(reason)s from gone where schedule_id is not null
 ),
 forgotten as (delete from sereno.steps where job_id = any(array(select id from gone))),
-unsaid as (delete from sereno.progress where job_id = any(array(select id from gone))),
-asked as (
+cleared as (delete from sereno.progress where job_id = any(array(select id from gone))),
+stopping as (
     update sereno.jobs set cancel_requested = true
     where id = any(array(select id from found where state = 'running'))
     returning id
 ),
-told as (select pg_notify('sereno.cancel', id::text) from asked)
-select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select json_agg(id) from asked), '[]')::text,
-       (select count(*) from told);
+notified as (select pg_notify('sereno.cancel', id::text) from stopping)
+select coalesce((select json_agg(id) from gone), '[]')::text, coalesce((select json_agg(id) from stopping), '[]')::text,
+       (select count(*) from notified);
 
 -- name: delete
--- Waiting or finished, gone for good, and its unique key is free again. Never a running one.
+-- Delete waiting and finished jobs and release their unique keys. Never a running job.
 with waiting as materialized (
     select id from sereno.jobs where id = any(%(ids)s) and state in ('scheduled', 'ready') order by id for update
 ),
@@ -201,10 +200,10 @@ progress as (delete from sereno.progress where job_id = any(array(select id from
 select coalesce((select json_agg(id) from both_places), '[]')::text;
 
 -- name: requeue
--- A finished job goes back to work under its own id, with a fresh budget; its last attempt becomes an attempt row.
--- One whose unique key is taken, by a live job or by an earlier one of the same call, stays where it is and is not in
--- the answer. The index decides, so that a key taken meanwhile by another transaction costs that job alone. Keys are
--- met in the order of enqueue_keyed, so that the two never wait for each other in a ring.
+-- Requeue finished jobs under their own ids, with failures reset; the last attempt becomes an attempt row.
+-- A job whose unique key is taken, by a live job or by an earlier one of the same call, stays finished and is not
+-- returned. The unique index decides, so that a key taken meanwhile by another transaction affects that job alone. Keys
+-- are inserted in the order of enqueue_keyed, so that the two cannot deadlock.
 with free as materialized (
     select * from sereno.history past
     where id = any(%(ids)s)
@@ -247,19 +246,19 @@ tried as (
     where attempt > 0
       and (select true from sereno.attempts tried where tried.job_id = past.id and tried.number = past.attempt limit 1) is null
 ),
-told as (
-    select pg_notify('sereno.ready', word)
-    from (select distinct queue, case when state = 'ready' then queue else '' end as word from made) as filled
+notified as (
+    select pg_notify('sereno.ready', payload)
+    from (select distinct queue, case when state = 'ready' then queue else '' end as payload from made) as filled
     where exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
-select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from told) from made;
+select coalesce(json_agg(id order by id), '[]')::text, (select count(*) from notified) from made;
 
 -- name: ready_index
--- Where the sequence stands, and how large the index of ready jobs is: dead entries count as long as they are there.
+-- The last value of the sequence, and the size of the index of ready jobs, dead entries included.
 select coalesce(pg_sequence_last_value('sereno.ready_seq'), 0), pg_relation_size('sereno.jobs_ready');
 
 -- name: key_holders
--- Of these finished jobs, those whose unique key a live job has, with that job.
+-- Those of the finished jobs whose unique key a live job holds, with that job.
 select past.id, live.id
 from sereno.history past
 join sereno.jobs live on live.task = past.task and live.unique_key = past.unique_key
@@ -268,12 +267,12 @@ where past.id = any(%(ids)s)
 order by past.id;
 
 -- name: claim
--- Take ready jobs for every queue that has room, from ranges of ready_seq in the order given: a priority, its floor, and
--- the ceiling below which to stay.
--- SKIP LOCKED: a row that another claim holds is that claim's.
--- A queue that has a limit of its own is not for this statement. Answers also which queues have lanes to serve, which
--- have limits of their own, whether a lane is to be woken, and whether the moment of a limiter has come; then the last value
--- of the sequence, the size of the index, and what is paused.
+-- Claim ready jobs for every queue with free slots (field `room`), from ranges of ready_seq in the given order: a priority,
+-- its floor (inclusive) and its ceiling (exclusive).
+-- SKIP LOCKED: a row that another claim has locked belongs to that claim.
+-- Queues with a limit of their own are excluded. Also returns which queues have lanes to serve, which have limits of their
+-- own, whether there are lanes to wake, and whether a limiter is due; then the last value of the sequence, the size of the
+-- index, and all pauses.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses),
 picked as materialized (

@@ -1,4 +1,4 @@
-"""Why is this job not running? The answer in plain words, the most telling one first."""
+"""Explains in sentences why a job is not running, the most important reason first."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,13 +12,13 @@ from sereno.jobs.rows import AttemptRow, JobRow, PauseRow, ProgressRow, WaitReas
 
 
 def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
-    """Sentences for a person. `tenant`: whose they are, so that they learn nothing of others; None for the house."""
+    """Return sentences. `tenant`: of the reader, so that no data of other tenants is shown; None shows all."""
     row = yield from job_queries.job_row(job_id)
     if row is None:
         return [
             f"No job has the id {job_id}.",
-            "It may never have been made (its transaction rolled back), or its history is deleted or past retention.",
-            "A task declared with history=False leaves nothing behind when it succeeds.",
+            "It may never have been created (its transaction rolled back), or it was deleted or is past retention.",
+            "A task declared with history=False stores nothing when it succeeds.",
         ]
     if row.finished_at is not None:
         return _finished(row)
@@ -39,7 +39,7 @@ def why(job_id: int, *, tenant: str | None = None) -> Operation[list[str]]:
     if blockers or limits:
         return [*expiring, *blockers, *limits, *(place if limits else [])]
     line = [*_busy(row, waiting), *place]
-    return [*expiring, *(line or ["It should start within moments; if it does not, look at `sereno doctor`."])]
+    return [*expiring, *(line or ["It should start within moments; if it does not, run `sereno doctor`."])]
 
 
 def _finished(row: JobRow) -> list[str]:
@@ -61,16 +61,16 @@ def _running(row: JobRow, progress: ProgressRow | None, now: datetime) -> list[s
     sentences = [f"It is running{since}: attempt {row.attempt}, by worker session {row.session_id}{where}."]
     if progress is not None and progress.attempt == row.attempt:
         note = f", {progress.note}" if progress.note else ""
-        sentences.append(f"It says it is {progress.fraction:.0%} done{note}.")
+        sentences.append(f"It reports that {progress.fraction:.0%} is done{note}.")
     if row.cancel_requested:
-        sentences.append("It was asked to stop and has not stopped yet.")
+        sentences.append("A cancel was requested, and it has not stopped yet.")
     return sentences
 
 
 def _scheduled(row: JobRow, tried: Sequence[AttemptRow], waiting: WaitReason) -> list[str]:
     wait = (row.run_at - waiting.now).total_seconds()
     if wait <= 0:
-        sentences = [f"It has been due for {spoken(-wait)}, since {moment(row.run_at)}; a worker makes it ready."]
+        sentences = [f"It has been due for {spoken(-wait)}, since {moment(row.run_at)}; a worker will make it ready."]
     else:
         sentences = [f"It is scheduled for {moment(row.run_at)}, in {spoken(wait)}."]
     return [*sentences, _postponed(row, tried[-1] if tried else None)]
@@ -82,8 +82,8 @@ def _postponed(row: JobRow, last: AttemptRow | None) -> str:
     if last is not None and last.number == row.attempt and last.outcome in ("retry", "crash"):
         cause = _error(last.error_type, last.error_message) if last.error_type else last.reason or "no error was given"
         verb = "failed" if last.outcome == "retry" else "crashed"
-        return f"Attempt {last.number} {verb} ({cause}), and this is its retry."
-    return "It was asked for with a delay, or put off by an operator."
+        return f"Attempt {last.number} {verb} ({cause}); this is its retry."
+    return "It was enqueued with a delay, or postponed by an operator."
 
 
 def _unserved(row: JobRow, waiting: WaitReason) -> list[str]:
@@ -115,7 +115,7 @@ def _ahead(row: JobRow, waiting: WaitReason) -> list[str]:
 def _expiring(row: JobRow, now: datetime) -> list[str]:
     if row.expires_at is None or row.expires_at > now:
         return []
-    return [f"It expired at {moment(row.expires_at)}: the next worker that takes it will not run it."]
+    return [f"It expired at {moment(row.expires_at)}: the next worker that claims it will not run it."]
 
 
 def _applies(pause: PauseRow, row: JobRow) -> bool:
@@ -123,11 +123,11 @@ def _applies(pause: PauseRow, row: JobRow) -> bool:
 
 
 def _paused(pause: PauseRow) -> str:
-    note = f", saying {pause.note!r}" if pause.note else ""
+    note = f", with the note {pause.note!r}" if pause.note else ""
     flag = "" if pause.kind == "queue" else f"--{pause.kind} "
     return (
-        f"Its {pause.kind} {pause.name!r} is paused: {pause.paused_by} did so at {moment(pause.paused_at)}{note}. "
-        f"To go on: sereno queue resume {flag}{pause.name}"
+        f"Its {pause.kind} {pause.name!r} is paused, by {pause.paused_by} at {moment(pause.paused_at)}{note}. "
+        f"To resume it: sereno queue resume {flag}{pause.name}"
     )
 
 

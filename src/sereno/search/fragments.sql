@@ -1,9 +1,9 @@
--- What several queries share: a line "-- use: search.NAME" in a query stands for the lines of the fragment.
+-- Shared by several queries: a line "-- use: search.NAME" in a query is replaced by the lines of the fragment.
 
 -- fragment: terms_begin
--- The terms of a search are tests of a row, of which none may fail. A list uses this, has a `when` for each of its fields,
--- and uses terms_end. A test has patterns, or pieces of JSON, or numbers from `low` on and below `high`; of a moment, these
--- are seconds. What is null is not so. `hides`: for somebody who sees errors masked; then they are found by what is seen.
+-- Search terms are tests of a row, all of which must hold. A list query uses this fragment, then one `when` for each of its
+-- fields, then terms_end. A test has patterns, pieces of JSON, or numbers from `low` (inclusive) to `high` (exclusive);
+-- times are in seconds. A test on null fails. `hides`: the reader sees masked errors, so the masked text must match.
   and (%(terms)s::text is null
        or not exists (
            select from jsonb_to_recordset(%(terms)s::text::jsonb)

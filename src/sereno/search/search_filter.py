@@ -1,6 +1,6 @@
-"""What a search means in a list that is neither the jobs nor the log: `state:failed channel:email created:2d..`.
+"""Converts searches of all lists except jobs and the log: `state:failed channel:email created:2d..`.
 
-A list says which fields it has, and its SQL has a line for each; nothing else is its own.
+Each list declares its fields here and has one line of SQL for each; everything else is shared.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ _MOST = 2**53
 def search_params(
     text: str | None, fields: Sequence[Field], now: datetime, *, hides: bool = False
 ) -> SearchParams | None:
-    """What a search asks, or InvalidArguments; None for one that asks nothing.
+    """Return the parameters of a search, None if it is empty, or raise InvalidArguments.
 
-    `hides`: for somebody who sees errors masked. They are found by what is seen then.
-    Dates are days of the zone of `now`, which is aware. A number without a field is an id, where the list has ids.
+    `hides`: the reader sees masked errors, so the masked text must match.
+    Dates are in the time zone of `now`. A number without a field is an id, if the list has ids.
     """
     search = parse(text or "", fields)
     if not search.terms:
@@ -34,7 +34,7 @@ def search_params(
 
 
 def _as_id(term: Term) -> Term:
-    """A bare number as a term about the id."""
+    """Convert a bare number to a term on the id."""
     word = term.values[0]
     if term.name or len(term.values) > 1 or not isinstance(word, Word) or word.is_quoted or not word.is_whole:
         return term
@@ -43,7 +43,7 @@ def _as_id(term: Term) -> Term:
 
 
 def _hints(terms: Sequence[Term], kinds: Mapping[str, Kind]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """What an index may find: whole values of a field, and how one begins. The first word on a field counts."""
+    """Return what an index can find: whole values and prefixes by field. The first term on a field counts."""
     whole: dict[str, list[str]] = {}
     begins: dict[str, str] = {}
     for term in terms:
@@ -57,19 +57,19 @@ def _hints(terms: Sequence[Term], kinds: Mapping[str, Kind]) -> tuple[dict[str, 
     return whole, begins
 
 
-def _words(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+def _words(term: Term, now: datetime) -> Test:  # noqa: ARG001 - same signature as the others
     return word_test(term)
 
 
-def _part(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+def _part(term: Term, now: datetime) -> Test:  # noqa: ARG001 - same signature as the others
     return word_test(term, anywhere=True)
 
 
-def _inside(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+def _inside(term: Term, now: datetime) -> Test:  # noqa: ARG001 - same signature as the others
     return piece_test(term)
 
 
-def _number(term: Term, now: datetime) -> Test:  # noqa: ARG001 - as the others
+def _number(term: Term, now: datetime) -> Test:  # noqa: ARG001 - same signature as the others
     low, high = numbers(term.values[0], _MOST)
     return range_test(term.name, low, None if high is None else high + 1)
 
@@ -83,7 +83,7 @@ def _length(term: Term, now: datetime) -> Test:
 
 
 def _between(name: str, after: datetime | None, before: datetime | None) -> Test:
-    """Moments as SQL counts them, in seconds."""
+    """Return a range test with times in Unix seconds, as in SQL."""
     return range_test(
         name, None if after is None else after.timestamp(), None if before is None else before.timestamp()
     )

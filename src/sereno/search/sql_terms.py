@@ -1,4 +1,4 @@
-"""The terms of a search in the words of static SQL: tests of a row, of which none may fail."""
+"""Search terms as parameters of static SQL: tests of a row, all of which must hold."""
 
 import json
 import re
@@ -10,19 +10,19 @@ from sereno.search.syntax import Term, Word
 
 _NOT_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?|true|false|null")
 _SPECIAL = re.compile(r"([\\%_])")
-# Where a side is open: no figure and no moment in seconds is further out, and JSON knows no infinity.
+# Bound of an open range, beyond all numbers and times in seconds; JSON has no infinity.
 _FURTHEST = 1e18
 
-# As the SQL parts of a list read it: a field and what must hold of it.
+# A field and its condition, as read by the SQL fragments.
 Test: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchParams:
-    """What a search asks of the rows of a list. `text`: the search. `terms`: the tests, as a parameter.
+    """The parameters of a search. `text`: the search. `terms`: all tests, as one SQL parameter.
 
-    `whole`: values of which a field must have one, and `begins`: how one begins, for whoever can find that by an index;
-    the tests hold as well. `names`: the fields that it speaks of.
+    `whole`: by field, the values of which it must have one; `begins`: by field, its prefix. Both are hints for queries
+    that can use an index; `terms` contains these tests too. `names`: the fields that the search uses.
     """
 
     text: str
@@ -32,26 +32,26 @@ class SearchParams:
     names: Collection[str] = ()
 
     def values(self, name: str) -> list[str] | None:
-        """One of these, or None where the search does not say."""
+        """Return the values of a field, or None if the search does not restrict it."""
         return list(self.whole[name]) if name in self.whole else None
 
     def numbers(self, name: str) -> list[int] | None:
-        """The same of ids."""
+        """Return the ids of a field, or None if the search does not restrict it."""
         return [int(text) for text in self.whole[name]] if name in self.whole else None
 
     def one(self, name: str) -> str | None:
-        """The same where there is one value alone."""
+        """Return the value of a field if the search gives exactly one."""
         found = self.whole.get(name, ())
         return found[0] if len(found) == 1 else None
 
 
 def parameter(tests: Collection[Test]) -> str | None:
-    """Tests as the one parameter that the SQL reads."""
+    """Return the tests as one JSON parameter."""
     return json.dumps(list(tests)) if tests else None
 
 
 def word_test(term: Term, *, anywhere: bool = False) -> Test:
-    """That a text is like one of the words. `anywhere`: a word without a star is a part of it."""
+    """Return a test that a text matches one of the words. `anywhere`: a word without a star may be any part."""
     around = "%" * anywhere
     words = [value for value in term.values if isinstance(value, Word)]
     patterns = [
@@ -64,7 +64,7 @@ def word_test(term: Term, *, anywhere: bool = False) -> Test:
 
 
 def piece_test(term: Term) -> Test:
-    """That one of the words is found inside, along the path."""
+    """Return a test that one of the words is in the JSON value, at the path."""
     words = [value for value in term.values if isinstance(value, Word)]
     pieces: list[Any] = [piece for word in words for scalar in _scalars(word) for piece in (scalar, [scalar])]
     for name in reversed(term.path):
@@ -73,7 +73,7 @@ def piece_test(term: Term) -> Test:
 
 
 def range_test(name: str, low: float | None, high: float | None) -> Test:
-    """From low on, and less than high; None is open."""
+    """Return a test for low <= value < high; None is open."""
     return {
         "field": name,
         "negated": False,
@@ -83,7 +83,7 @@ def range_test(name: str, low: float | None, high: float | None) -> Test:
 
 
 def like_exactly(text: str) -> str:
-    """The text as it is, in a pattern of SQL."""
+    """Escape the text for a SQL LIKE pattern."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
@@ -92,7 +92,7 @@ def _about(term: Term) -> dict[str, Any]:
 
 
 def _scalars(word: Word) -> list[Any]:
-    """What a word can be in JSON: 42 is a number and a text, "42" is a text."""
+    """Return the JSON values that a word can mean: 42 is a number and a text, "42" is a text."""
     if word.is_quoted or _NOT_TEXT.fullmatch(word.text) is None:
         return [word.text]
     return [word.text, json.loads(word.text)]

@@ -1,16 +1,16 @@
-r"""One way to say what is looked for, in every list: `state:dead tenant:r42 -tag:canary attempts:>3 "a word"`.
+r"""Parser of the search syntax of all lists: `state:dead tenant:r42 -tag:canary attempts:>3 "a word"`.
 
-    field:value          the field is this; `field:a,b`: one of these
-    field:start*         it starts so; `field:*`: there is one
-    field:*end           it ends so; `field:*part*`: it has this in it
+    field:value          equal to the value; `field:a,b`: one of these
+    field:start*         starts with; `field:*`: not empty
+    field:*end           ends with; `field:*part*`: contains
     field:>3  field:<=3  more than, at most
     field:2..5           from and to; `2..` and `..5` are open on one side
-    -field:value         it is not so
-    args.account:42      further inside, where a field has an inside
-    word                 without a field: whatever the list knows its things by
-    "two words"          quotes keep spaces, commas, colons and stars as they are; \" and \\ within
+    -field:value         not equal
+    args.account:42      a path into a field that holds JSON
+    word                 without a field: matches the main fields of the list
+    "two words"          quotes keep spaces, commas, colons and stars literal; \" and \\ within
 
-All terms must hold. Which fields there are, and of which kind, is said by the list that is searched.
+All terms must match. Each list defines its fields and their kinds.
 """
 
 import re
@@ -24,11 +24,11 @@ from sereno.errors import InvalidArguments
 LONGEST = 2000
 MOST_TERMS = 30
 DEEPEST = 5
-# Of an id.
+# Most digits of an id.
 MOST_DIGITS = 18
 
-# exact, word, part: texts. Words and parts may have a star at each end; a part without one is anywhere in it.
-# choice: one of a few. id: a whole number. number, moment, length: have an order. inside: a path follows.
+# exact, word, part: texts. Words and parts may have a star at each end; a part without one matches anywhere.
+# choice: one of a few. id: a whole number. number, moment, length: ordered. inside: JSON, with a path.
 Kind: TypeAlias = Literal["exact", "word", "part", "choice", "id", "number", "moment", "length", "inside"]
 STARRED: tuple[Kind, ...] = ("word", "part", "choice")
 ORDERED: tuple[Kind, ...] = ("number", "moment", "length")
@@ -43,7 +43,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 
 
 class InvalidSearch(InvalidArguments):
-    """`at`: where in the text, counted from 0."""
+    """A search that cannot be parsed. `at`: position in the text, counted from 0."""
 
     def __init__(self, at: int, problem: str) -> None:
         super().__init__(f"at character {at + 1} of the search: {problem}")
@@ -55,7 +55,7 @@ YES_NO = ("yes", "no")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field that a list can be searched by. `single`: neither two values, nor two terms, nor a minus."""
+    """One searchable field of a list. `single`: one term with one value, which cannot be negated."""
 
     name: str
     kind: Kind
@@ -69,7 +69,7 @@ BARE = Field("", "word")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A text, or how it starts, or how it ends; both: what is in it. What is quoted is never a number."""
+    """A text, or with stars its start, its end or a part of it. A quoted word is never a number."""
 
     text: str
     is_prefix: bool = False
@@ -79,7 +79,7 @@ class Word:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has no star."""
+        """Return whether it has no star."""
         return not (self.is_prefix or self.is_suffix)
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ Value: TypeAlias = Word | Comparison | Range
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One of the values holds; negated, none does. `name` is empty for a bare word; `path` leads further inside."""
+    """One of the values matches; if negated, none does. `name` is empty for a bare word; `path`: into JSON."""
 
     name: str
     values: tuple[Value, ...]
@@ -132,7 +132,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """All terms must hold."""
+    """The terms of a search, all of which must match."""
 
     terms: tuple[Term, ...] = ()
 
@@ -141,23 +141,23 @@ class Search:
 
 
 def parse(text: str, fields: Sequence[Field]) -> Search:
-    """What is meant, or InvalidSearch, which says where and what is possible."""
+    """Return the parsed search, or raise InvalidSearch with the position and the alternatives."""
     if len(text) > LONGEST:
-        raise InvalidSearch(LONGEST, f"it has {len(text):,} characters, at most {LONGEST:,} are possible")
+        raise InvalidSearch(LONGEST, f"it has {len(text):,} characters, at most {LONGEST:,} are allowed")
     if (found := _UNSTORABLE.search(text)) is not None:
-        raise InvalidSearch(found.start(), "a character that no text here can have: leave it out")
+        raise InvalidSearch(found.start(), "this character cannot be stored: remove it")
     reader = _Reader(text, fields)
     terms: list[Term] = []
     while (term := reader.term()) is not None:
         if len(terms) == MOST_TERMS:
-            raise InvalidSearch(term.at, f"at most {MOST_TERMS} terms are possible")
+            raise InvalidSearch(term.at, f"at most {MOST_TERMS} terms are allowed")
         terms.append(term)
-    _check_said_once(terms, fields)
+    _check_singles(terms, fields)
     return Search(tuple(terms))
 
 
 class _Reader:
-    """Reads from left to right."""
+    """Reads a search from left to right."""
 
     def __init__(self, text: str, fields: Sequence[Field]) -> None:
         self._text = text
@@ -165,7 +165,7 @@ class _Reader:
         self._at = 0
 
     def term(self) -> Term | None:
-        """The next one; None at the end."""
+        """Return the next term; None at the end."""
         self._take(_SPACE)
         start = self._at
         if start == len(self._text):
@@ -177,7 +177,7 @@ class _Reader:
             return Term("", self._values(BARE), is_negated, at=start)
         known, path = self._field(name[0], name_at)
         if is_negated and (known.single or known.kind in ORDERED):
-            more = ": turn the comparison around" if known.kind in ORDERED else ""
+            more = ": reverse the comparison" if known.kind in ORDERED else ""
             raise InvalidSearch(start, f"{known.name} cannot be negated{more}")
         self._at += 1
         return Term(known.name, self._values(known), is_negated, path, start)
@@ -188,16 +188,16 @@ class _Reader:
         if known is None or (path and known.kind != "inside"):
             raise InvalidSearch(at, _unknown(name, list(self._fields)))
         if known.kind == "inside" and (not path or not all(path)):
-            raise InvalidSearch(at, f"{first} has an inside: write {first}.name:value, such as {first}.account:42")
+            raise InvalidSearch(at, f"{first} needs a path: write {first}.name:value, such as {first}.account:42")
         if len(path) > DEEPEST:
-            raise InvalidSearch(at, f"at most {DEEPEST} names deep")
+            raise InvalidSearch(at, f"a path has at most {DEEPEST} names")
         return known, tuple(path)
 
     def _values(self, known: Field) -> tuple[Value, ...]:
         values = [self._value(known)]
         while self._takes(","):
             if known.single or known.kind in ORDERED:
-                raise InvalidSearch(self._at - 1, f"{known.name} takes one value: quote it, if the comma is part of it")
+                raise InvalidSearch(self._at - 1, f"{known.name} takes one value: quote it if the comma is part of it")
             values.append(self._value(known))
         return tuple(values)
 
@@ -208,9 +208,11 @@ class _Reader:
         if known.kind == "choice" and not (word.is_whole and word.text in known.choices):
             raise InvalidSearch(word.at, _not_among(str(word), known))
         if known.kind not in STARRED and not word.is_whole:
-            raise InvalidSearch(word.at, f"{known.name} knows no star: write the whole value, or quote the star")
+            raise InvalidSearch(
+                word.at, f"{known.name} does not support a star: write the whole value, or quote the star"
+            )
         if known.kind == "id" and not _is_id(word.text):
-            raise InvalidSearch(word.at, f'"{word.text:.60}" is no number: write it like 4711')
+            raise InvalidSearch(word.at, f'"{word.text:.60}" is not a number: write it like 4711')
         return word
 
     def _ordered(self) -> Value:
@@ -240,7 +242,9 @@ class _Reader:
         text = text[is_suffix : len(text) - is_prefix]
         if "*" in text:
             place = at + is_suffix + text.index("*")
-            raise InvalidSearch(place, "a star is possible at the start or at the end alone: quote it, if it is meant")
+            raise InvalidSearch(
+                place, "a star is allowed only at the start or the end: quote it if it is meant literally"
+            )
         if not (text or is_prefix):
             raise InvalidSearch(at, "a value is missing")
         self._check_ended()
@@ -251,11 +255,11 @@ class _Reader:
         quoted = self._take(_QUOTED)
         if quoted is None:
             raise InvalidSearch(
-                self._at, 'the quote is not closed: "so", with \\" for a quote and \\\\ for a backslash'
+                self._at, 'the quote is not closed: write "text", with \\" for a quote and \\\\ for a backslash'
             )
         text = re.sub(r"\\(.)", r"\1", quoted[1])
         if not text:
-            raise InvalidSearch(at, "nothing is between the quotes")
+            raise InvalidSearch(at, "the quoted text is empty")
         word = Word(text, self._takes("*"), is_quoted=True, is_suffix=is_suffix, at=at)
         self._check_ended()
         return word
@@ -276,13 +280,13 @@ class _Reader:
         return is_there
 
 
-def _check_said_once(terms: Sequence[Term], fields: Sequence[Field]) -> None:
+def _check_singles(terms: Sequence[Term], fields: Sequence[Field]) -> None:
     once = {each.name for each in fields if each.single}
-    said: set[str] = set()
+    seen: set[str] = set()
     for term in terms:
-        if term.name in said & once:
-            raise InvalidSearch(term.at, f"{term.name} is said twice: once is possible")
-        said.add(term.name)
+        if term.name in seen & once:
+            raise InvalidSearch(term.at, f"{term.name} is given twice: give it once")
+        seen.add(term.name)
 
 
 def _is_id(text: str) -> bool:
@@ -291,11 +295,11 @@ def _is_id(text: str) -> bool:
 
 def _unknown(name: str, names: Sequence[str]) -> str:
     near = get_close_matches(name.lower(), names, n=1)
-    what = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
-    return f'there is no field "{name:.60}": {what} Quote a word that has a colon in it'
+    what = f"did you mean {near[0]}?" if near else f"fields are {', '.join(names)}."
+    return f'there is no field "{name:.60}": {what} Quote a word that contains a colon'
 
 
 def _not_among(text: str, known: Field) -> str:
     near = get_close_matches(text.lower(), known.choices, n=1)
-    what = f"did you mean {near[0]}?" if near else f"there are {', '.join(known.choices)}"
-    return f"{known.name} is never {text:.60}: {what}"
+    what = f"did you mean {near[0]}?" if near else f"values are {', '.join(known.choices)}"
+    return f"{text:.60} is not a value of {known.name}: {what}"

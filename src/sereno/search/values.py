@@ -14,7 +14,7 @@ _LONGEST_AGE = timedelta(days=36_500)
 
 
 def numbers(value: Value, most: int) -> tuple[int | None, int | None]:
-    """From and to, each less than `most`."""
+    """Return the lowest and the highest number, each less than `most`."""
 
     def number(text: str) -> int:
         return search_number(text, value.at, most)
@@ -36,12 +36,12 @@ def numbers(value: Value, most: int) -> tuple[int | None, int | None]:
 
 def search_number(text: str, at: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)) or int(text) >= most - 1:
-        raise InvalidSearch(at, f'"{text:.60}" is no number from 0 on: write it like 3, >3, <=3 or 2..5')
+        raise InvalidSearch(at, f'"{text:.60}" is not a non-negative number: write it like 3, >3, <=3 or 2..5')
     return int(text)
 
 
 def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
-    """From this moment on, and before that one. A day is the whole of it, and a minute too."""
+    """Return the start (inclusive) and the end (exclusive). A day or a minute means the whole of it."""
 
     def span(text: str) -> tuple[datetime, datetime]:
         return _span(text, value.at, now)
@@ -50,7 +50,7 @@ def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | No
         case Word(text=text):
             start, end = span(text)
             if start == end:
-                raise InvalidSearch(value.at, f"{text} ago is one instant: write {text}.. for since then")
+                raise InvalidSearch(value.at, f"{text} ago is a single instant: write {text}.. for since then")
             return start, end
         case Range(low=low, high=high):
             return span(low)[0] if low else None, span(high)[1] if high else None
@@ -65,7 +65,7 @@ def moments(value: Value, now: datetime) -> tuple[datetime | None, datetime | No
 
 
 def _span(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
-    """When it starts and when it ends; a length of time is that instant before now."""
+    """Return the start and the end; a duration means that long before now."""
     length = _length(text)
     if length is not None:
         return now - length, now - length
@@ -82,10 +82,10 @@ def _instant(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
     try:
         start = datetime.fromisoformat(text)
     except ValueError:
-        words = (
+        hint = (
             "write a day such as 2026-11-01, a time such as 2026-11-01T03:00, today, yesterday, or 2h for two hours ago"
         )
-        raise InvalidSearch(at, f'"{text:.60}" is no moment: {words}') from None
+        raise InvalidSearch(at, f'"{text:.60}" is not a time: {hint}') from None
     _check_year(start.year, at)
     start = start if start.tzinfo is not None else start.replace(tzinfo=now.tzinfo)
     return start, start + timedelta(seconds=1 if _WITH_SECONDS.search(text) else 60)
@@ -93,7 +93,7 @@ def _instant(text: str, at: int, now: datetime) -> tuple[datetime, datetime]:
 
 def _check_year(year: int, at: int) -> None:
     if year not in _YEARS:
-        raise InvalidSearch(at, f"a year is one of {_YEARS.start} to {_YEARS.stop - 1}")
+        raise InvalidSearch(at, f"the year must be {_YEARS.start} to {_YEARS.stop - 1}")
 
 
 def _midnight(day: date, now: datetime) -> datetime:
@@ -101,14 +101,12 @@ def _midnight(day: date, now: datetime) -> datetime:
 
 
 def ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]:
-    """Made after this moment, and before that one: what is older was made before."""
+    """Return the creation times between which a job of this age was created."""
 
     def ago(text: str) -> datetime:
         length = _length(text)
         if length is None:
-            raise InvalidSearch(
-                value.at, f'"{text:.60}" is no length of time: write >1h, <30m or 1d..7d, at most 36500d'
-            )
+            raise InvalidSearch(value.at, f'"{text:.60}" is not a duration: write >1h, <30m or 1d..7d, at most 36500d')
         return now - length
 
     match value:
@@ -119,11 +117,11 @@ def ages(value: Value, now: datetime) -> tuple[datetime | None, datetime | None]
         case Comparison(text=text):
             return ago(text), None
         case Word(text=text):
-            raise InvalidSearch(value.at, f"say whether older or younger: age:>{text:.60} or age:<{text:.60}")
+            raise InvalidSearch(value.at, f"write age:>{text:.60} for older or age:<{text:.60} for younger jobs")
 
 
 def _length(text: str) -> timedelta | None:
-    """None for what is no length of time with a unit."""
+    """Return the duration, or None if the text is not a duration with a unit."""
     if text.isdecimal():
         return None
     try:

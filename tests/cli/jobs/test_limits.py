@@ -50,7 +50,7 @@ def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) ->
 def test_no_limits_yet(sereno: Command) -> None:
     result = sereno("limit", "list", "-o", "table")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "a worker writes those of its code" in result.stderr
+    assert "a worker stores the declared ones" in result.stderr
     assert "No limit matches." in sereno("limit", "list", "mail.*", "-o", "table").stderr
 
 
@@ -105,7 +105,7 @@ def test_close_and_open(sereno: Command, limited: ManualWorker) -> None:
     assert "ifood is closed until " in sereno("limit", "close", "ifood", "--for", "30s").stderr
     result = sereno("limit", "close", "sync.concurrency", "--for", "30s")
     assert result.exit_code == 2
-    assert "say which key to close" in result.stderr
+    assert "give the key to close" in result.stderr
     for key in ("r1", "r2"):
         result = sereno("limit", "close", "sync.concurrency", "--key", key, "--for", "10m")
         assert f"sync.concurrency, key '{key}', is closed until " in result.stderr

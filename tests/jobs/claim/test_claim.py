@@ -1,4 +1,4 @@
-"""A claim takes ready jobs in order, as many as asked for, and only what it may take."""
+"""A claim takes ready jobs in order, at most the requested number, and only eligible ones."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ def connection(database_url: str) -> Iterator[Connection]:
         yield opened
 
 
-def test_a_claimed_job_tells_the_worker_all_it_needs(connection: Connection) -> None:
+def test_a_claimed_job_has_all_fields_a_worker_needs(connection: Connection) -> None:
     (id_,) = add(connection, tenant="r42", trace="t", priority=3)
     owner = session(connection)
     job = take_one(connection, owner)
@@ -40,7 +40,7 @@ def test_jobs_come_by_priority_and_then_in_the_order_they_became_ready(connectio
     assert [job.id for job in take(connection, owner, 3)] == [first[1], *late]
 
 
-def test_priorities_are_walked_in_the_order_that_is_asked_for(connection: Connection) -> None:
+def test_priorities_are_claimed_in_the_requested_order(connection: Connection) -> None:
     (late,) = add(connection, priority=9)
     add(connection, priority=0)
     turned = wanted(1) | {"floors": wanted(1)["floors"][::-1]}
@@ -48,7 +48,7 @@ def test_priorities_are_walked_in_the_order_that_is_asked_for(connection: Connec
     assert job.id == late
 
 
-def test_a_floor_hides_what_lies_below_it(connection: Connection) -> None:
+def test_jobs_below_the_floor_are_not_claimed(connection: Connection) -> None:
     add(connection, 5)
     owner = session(connection)
     seen = [job.ready_seq for job in take(connection, owner, 2)]
@@ -56,14 +56,14 @@ def test_a_floor_hides_what_lies_below_it(connection: Connection) -> None:
     assert [job.ready_seq for job in take(connection, owner, 9)] == [seen[-1] + 1, seen[-1] + 3]
 
 
-def test_each_queue_gets_as_many_as_it_has_room_for(connection: Connection) -> None:
+def test_each_queue_gets_as_many_jobs_as_it_has_free_slots(connection: Connection) -> None:
     for queue in ("a", "b", "c"):
         add(connection, 5, queue=queue)
     got = do(connection, transitions.claim(session(connection), ["work"], [wanted(2, "a"), wanted(3, "b")]))
     assert sorted(job.queue for job in got.jobs) == ["a", "a", "b", "b", "b"]
 
 
-def test_a_task_that_the_worker_does_not_know_is_left_to_others(connection: Connection) -> None:
+def test_jobs_of_an_unknown_task_are_not_claimed(connection: Connection) -> None:
     add(connection, task="strange")
     (id_,) = add(connection)
     owner = session(connection)
@@ -74,7 +74,7 @@ def test_a_task_that_the_worker_does_not_know_is_left_to_others(connection: Conn
 @pytest.mark.parametrize(
     ("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "a")], ids=["queue", "task", "tenant"]
 )
-def test_what_is_paused_is_not_claimed_until_it_goes_on(connection: Connection, kind: str, name: str) -> None:
+def test_paused_jobs_are_not_claimed_until_resumed(connection: Connection, kind: str, name: str) -> None:
     add(connection, tenant="a")
     (other,) = add(connection, queue="other", task="other", tenant="b")
     (nobodys,) = add(connection, queue="other", task="other")
@@ -102,14 +102,14 @@ def test_a_session_without_a_lease_claims_nothing(connection: Connection) -> Non
     assert len(take(connection, alive)) == 1
 
 
-def test_a_job_past_its_time_says_so(connection: Connection) -> None:
+def test_an_expired_job_is_marked_expired(connection: Connection) -> None:
     now = one(connection, "select sereno.now()")
     add(connection, expires_at=now + timedelta(days=365))
     add(connection, expires_at=now - timedelta(days=365))
     assert [job.expired for job in take(connection, session(connection))] == [False, True]
 
 
-def test_future_jobs_are_claimed_only_after_their_promotion(connection: Connection) -> None:
+def test_scheduled_jobs_are_claimed_only_after_promotion(connection: Connection) -> None:
     soon, late = add(connection, delay="1m"), add(connection, delay="2m")
     owner = session(connection, lease=3600)
     assert do(connection, transitions.promote()) == 0
@@ -122,14 +122,14 @@ def test_future_jobs_are_claimed_only_after_their_promotion(connection: Connecti
     assert [job.id for job in take(connection, owner)] == late
 
 
-def test_a_promotion_takes_at_most_a_thousand_and_looks_only_so_far_back(connection: Connection) -> None:
+def test_a_promotion_is_bounded_in_number_and_look_back(connection: Connection) -> None:
     add(connection, 1001, delay="1m")
     advance(connection, 3600)
     assert do(connection, transitions.promote(look_back=60)) == 0
     assert [do(connection, transitions.promote()) for _ in range(3)] == [1000, 1, 0]
 
 
-def test_workers_claiming_at_once_never_claim_a_job_twice_and_never_more_than_asked(
+def test_concurrent_claims_never_share_a_job_and_never_exceed_the_limit(
     connection: Connection, database_url: str
 ) -> None:
     workers, total, room = 8, 4000, 37
@@ -148,7 +148,7 @@ def test_workers_claiming_at_once_never_claim_a_job_twice_and_never_more_than_as
 
     with ThreadPoolExecutor(workers) as threads:
         claimed = [pair for batch in threads.map(work, range(workers)) for pair in batch]
-    # Whoever found everything locked by the others has gone home early; what is left is nobody's yet.
+    # A claimer that found all rows locked by others stopped early; the rest is not claimed yet.
     left = one(connection, "select count(*) from sereno.jobs where state = 'ready'")
     assert len(claimed) == len({id_ for id_, _ in claimed}) == total - left
     assert {attempt for _, attempt in claimed} == {1}

@@ -1,4 +1,4 @@
-"""However many ready jobs a claim has to pass over, it reads a bounded number of them."""
+"""A claim reads a bounded number of rows, however many ready jobs it has to pass over."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ MANY, WIDTH, ROOM = 20_000, 1000, 10
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Every index is a large one, and every range a small one."""
+    """Treat every index as large and make every range small."""
     monkeypatch.setattr(claim_ranges, "SMALL_INDEX", 0)
     monkeypatch.setattr(claim_ranges, "NARROWEST", WIDTH)
     monkeypatch.setattr(claim_ranges, "WIDEST", WIDTH)
@@ -27,14 +27,14 @@ def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
 
 def read(connection: Connection) -> int:
-    """Entries of the index of ready jobs that were read so far."""
+    """Return how many entries of the index of ready jobs were read so far."""
     connection.execute("select pg_stat_force_next_flush()")
     connection.execute("select 1")
     return int(one(connection, "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_ready'"))
 
 
 class Reader:
-    """Claims as a worker's claimer does; how many entries each of them read."""
+    """Claims like the claimer of a worker, and records how many index entries each claim read."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -56,7 +56,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("why", ["paused tenant", "paused task", "unknown task", "pinned snapshot"])
-def test_no_claim_and_no_look_back_reads_more_than_its_ranges(
+def test_claims_and_look_backs_read_a_bounded_number_of_rows(
     connection: Connection, database_url: str, why: str
 ) -> None:
     with line(database_url) as pinning, pinning.transaction():
@@ -77,7 +77,7 @@ def test_no_claim_and_no_look_back_reads_more_than_its_ranges(
             assert reader.claim(float(turn), back=True) == []
         assert max(reader.costs) <= 2 * WIDTH + 2 * ROOM
         if why != "pinned snapshot":
-            assert sum(reader.costs) >= 2 * MANY, "but everything was read in the end"
+            assert sum(reader.costs) >= 2 * MANY, "everything was read in the end"
 
 
 def test_a_late_commit_far_below_the_floor_is_found_by_the_look_backs_of_one_pass(

@@ -1,4 +1,4 @@
-"""What the death of a session means for its jobs: some are charged, some become suspects, some go back as they were."""
+"""When a session dies, its jobs get a crash counted, become suspects, or are released unchanged."""
 
 from collections.abc import Callable, Iterator
 
@@ -81,10 +81,8 @@ def test_jobs_that_were_only_claimed_ahead_are_no_suspects(connection: Connectio
     )
 
 
-def test_one_whose_sessions_die_twice_before_it_is_said_to_begin_is_a_suspect(
-    connection: Connection, rescue: Rescue
-) -> None:
-    """It may have begun since its session last said so. Otherwise a job that kills at once would do so for ever."""
+def test_a_job_whose_sessions_die_twice_before_it_starts_is_a_suspect(connection: Connection, rescue: Rescue) -> None:
+    """It may have started since the last report of its session; else a job that kills at once would never stop."""
     (id_,) = add(connection)
     for crashes in (0, 1):
         owner = session(connection)
@@ -94,14 +92,14 @@ def test_one_whose_sessions_die_twice_before_it_is_said_to_begin_is_a_suspect(
         assert row(connection, id_)["crashes"] == crashes
 
 
-def test_a_session_that_is_over_announces_nothing(connection: Connection) -> None:
+def test_an_ended_session_announces_nothing(connection: Connection) -> None:
     owner = session(connection)
     do(connection, sessions.finish([owner], "dead"))
     assert not do(connection, sessions.announce(owner, {1: 1}))
 
 
 def test_a_worker_in_another_language_dies_with_a_suspect(connection: Connection, rescue: Rescue) -> None:
-    """It announces nothing: a suspect that was its only job is charged."""
+    """It announces nothing: a suspect that was its only job gets a crash counted."""
     (id_,) = add(connection)
     for crashes in (1, 2, 3):
         worker = SqlWorker(connection)
@@ -109,7 +107,7 @@ def test_a_worker_in_another_language_dies_with_a_suspect(connection: Connection
         assert (job.id, job.crashes) == (id_, crashes - 1)
         die(connection, worker.session, rescue)
         assert counts(connection, id_) == ("ready", crashes, 0)
-    assert SqlWorker(connection).claim() == [], "it is not handed out again"
+    assert SqlWorker(connection).claim() == [], "it is not claimed again"
     found = past(connection, id_)
     assert (found["state"], found["crashes"]) == ("dead", 3)
     assert found["reason"] == "crash loop: its worker died while it ran alone, 3 times"

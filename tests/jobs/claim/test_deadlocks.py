@@ -1,4 +1,4 @@
-"""Rows are locked in one order: batches in opposite orders wait for each other, but never in a ring."""
+"""Rows are locked in one order, so that batches in opposite orders never deadlock."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +65,7 @@ CROWDS: dict[str, list[Act]] = {
 
 @pytest.mark.parametrize("crowd", CROWDS.values(), ids=CROWDS)
 def test_opposite_orders_never_deadlock(database_url: str, crowd: list[Act]) -> None:
-    """Every act meets the same jobs, half of the callers from the other end; PostgreSQL would tell of a ring."""
+    """Every operation uses the same jobs, half of them in reverse order; PostgreSQL would report a deadlock."""
     limiter = Barrier(len(crowd) + 1)
     turn: list[tuple[int, list[ClaimedJob]]] = []
 

@@ -1,4 +1,4 @@
-"""The fence: a session that does not hold this attempt of this job changes nothing, whatever it wants to write."""
+"""The fence: a session that does not hold the attempt changes nothing, whichever write it tries."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +53,7 @@ TABLES = ("jobs", "history", "attempts", "steps", "progress")
 
 
 def everything(connection: Connection) -> dict[str, list[Any]]:
-    """The whole state, to be compared."""
+    """Return the whole state, for comparison."""
     return {
         table: connection.execute(f"select to_jsonb(t) from sereno.{table} as t order by t::text".encode()).fetchall()
         for table in TABLES
@@ -72,18 +72,18 @@ def changes_nothing(connection: Connection, write: Write, owner: int, job: Claim
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_whoever_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
+def test_a_session_that_does_not_hold_the_attempt_changes_nothing(connection: Connection, name: str) -> None:
     write = WRITES[name]
     add(connection)
-    owner, stranger = session(connection), session(connection)
+    owner, intruder = session(connection), session(connection)
     first = take_one(connection, owner)
 
     later = ClaimedJob(first.id, first.attempt + 1, *list(_values(first))[2:])
-    assert changes_nothing(connection, write, stranger, first), "another session"
+    assert changes_nothing(connection, write, intruder, first), "another session"
     assert changes_nothing(connection, write, owner, later), "another attempt"
 
     end(connection, owner, [first], decided(ReleasedAttempt("shutdown")))
-    assert changes_nothing(connection, write, owner, first), "given back"
+    assert changes_nothing(connection, write, owner, first), "released"
 
     second = take_one(connection, owner)
     assert second.attempt == 2
@@ -93,9 +93,9 @@ def test_whoever_does_not_hold_the_attempt_changes_nothing(connection: Connectio
     assert do(connection, sessions.rescue()) == [first.id]
     assert changes_nothing(connection, write, owner, second), "rescued"
 
-    third = take_one(connection, stranger)
-    assert changes_nothing(connection, write, owner, second), "somebody else's now"
-    assert write(connection, stranger, third), "whoever holds it may write"
+    third = take_one(connection, intruder)
+    assert changes_nothing(connection, write, owner, second), "held by another session now"
+    assert write(connection, intruder, third), "the session that holds it may write"
 
 
 @pytest.mark.parametrize("name", SETTLES)
@@ -108,8 +108,8 @@ def test_a_settlement_counts_once(connection: Connection, name: str) -> None:
         assert changes_nothing(connection, again, owner, job)
 
 
-def test_a_dead_session_still_settles_nothing_it_lost_and_everything_it_holds(connection: Connection) -> None:
-    """Until its jobs are rescued they are its own: a settlement in time is no second run."""
+def test_a_dead_session_settles_only_jobs_it_still_holds(connection: Connection) -> None:
+    """A dead session holds its jobs until they are rescued, so a settlement before that is valid."""
     add(connection, 2)
     owner = session(connection)
     first, second = take_one(connection, owner), take_one(connection, owner)
@@ -119,7 +119,7 @@ def test_a_dead_session_still_settles_nothing_it_lost_and_everything_it_holds(co
     assert end(connection, owner, [second], decided()) == set()
 
 
-def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
+def test_one_lost_job_does_not_fail_the_batch(connection: Connection) -> None:
     ids = add(connection, 3)
     owner = session(connection)
     jobs = [take_one(connection, owner) for _ in ids]
@@ -128,7 +128,7 @@ def test_one_lost_job_does_not_spoil_the_batch(connection: Connection) -> None:
     assert one(connection, "select state from sereno.jobs") == "ready"
 
 
-def test_what_landed_before_a_lost_reply_is_recognised(connection: Connection) -> None:
+def test_a_settlement_applied_before_a_lost_reply_is_recognised(connection: Connection) -> None:
     add(connection, 3)
     owner = session(connection)
     done, retried, lost = (take_one(connection, owner) for _ in range(3))
@@ -138,8 +138,8 @@ def test_what_landed_before_a_lost_reply_is_recognised(connection: Connection) -
     do(connection, sessions.rescue())
     other = session(connection)
     end(connection, other, [take_one(connection, other)], decided())
-    asked = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
-    assert do(connection, landed(owner, asked)) == {done.id, retried.id}
+    batch = [settled(done, decided()), settled(retried, decided(Retry())), settled(lost, decided())]
+    assert do(connection, landed(owner, batch)) == {done.id, retried.id}
 
 
 def test_a_step_is_written_once_and_a_second_try_keeps_the_first_result(connection: Connection) -> None:

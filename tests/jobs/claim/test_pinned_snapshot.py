@@ -1,4 +1,4 @@
-"""One long-open transaction elsewhere keeps every dead row alive; with a floor, claims do not notice."""
+"""A long transaction elsewhere keeps dead rows in the index; with a floor, claims do not slow down."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def pages_read(connection: Connection, owner: int, floor: int) -> int:
-    """Pages that a claim of one batch touches to find its rows. The claim itself is taken back."""
+    """Return how many pages a claim of one batch reads. The claim itself is rolled back."""
     queue = wanted(BATCH, QUEUE) | {"floors": [{"priority": PRIORITY, "floor": floor}]}
     params = {"session": owner, "tasks": ["work"], "queues": json.dumps([queue]), "wakes": 0, "served": ["default"]}
     with connection.transaction(force_rollback=True):
@@ -34,7 +34,7 @@ def pages_read(connection: Connection, owner: int, floor: int) -> int:
 
 
 def drain(connection: Connection, owner: int, floors: Floors, count: int) -> None:
-    """Claim and settle, as a worker does."""
+    """Claim and settle like a worker."""
     for _ in range(count // BATCH):
         batch = take(connection, owner, BATCH, floor=floors.of(QUEUE, PRIORITY))
         assert len(batch) == BATCH
@@ -59,4 +59,4 @@ def test_claims_with_a_floor_stay_flat_under_a_pinned_snapshot_and_claims_from_z
         from_zero = pages_read(connection, owner, 0)
 
     assert last <= 2 * first
-    assert from_zero > 10 * last, "without a floor it would collapse"
+    assert from_zero > 10 * last, "without a floor the cost explodes"

@@ -1,4 +1,4 @@
-"""The hot statements find their rows by index: cost follows what is due, never what exists."""
+"""The hot statements find their rows by index: their cost depends on due rows, not on existing ones."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ ROWS = 50_000
 
 @pytest.fixture(scope="module", params=["never analysed", "analysed"])
 def connection(request: pytest.FixtureRequest, server_url: str, template: str) -> Iterator[Connection]:
-    """Many ready rows, some running, some in the future; with statistics, and without, as after a bulk enqueue."""
+    """Create many ready rows, some running and scheduled ones; with statistics, and without as after a bulk enqueue."""
     name = f"plans_{template}_{request.param.replace(' ', '_')}"
     with line(server_url) as maker:
         maker.execute(f"create database {name} template {template}".encode())
@@ -85,7 +85,7 @@ def test_a_promotion_reads_only_what_is_due(connection: Connection) -> None:
     assert all("run_at <=" in condition and "run_at >=" in condition for condition in conditions)
 
 
-def test_a_look_reads_by_index(connection: Connection) -> None:
+def test_a_poll_reads_by_index(connection: Connection) -> None:
     top = plan(connection, "worker/sessions", "look", {"look_back": EVERYTHING})
     assert accesses(top) == {
         Access("Index Only Scan", "jobs_scheduled", True),
@@ -106,7 +106,7 @@ def test_a_reconciliation_reads_the_rows_of_its_session(connection: Connection) 
     assert accesses(top) == {Access("Index Scan", "jobs_running", True), BY_KEY}
 
 
-def test_a_report_looks_only_at_the_jobs_held(connection: Connection) -> None:
+def test_a_report_reads_only_the_jobs_held(connection: Connection) -> None:
     top = plan(connection, "worker/sessions", "report", {"session": 1, "floors": "{}", "held": IDS, "waiting": IDS})
     assert accesses(top) == {BY_KEY}
 

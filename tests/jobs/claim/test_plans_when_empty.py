@@ -1,4 +1,4 @@
-"""A plan that is made when a worker starts on an empty table is kept while the table grows: it must be a good one."""
+"""A plan made on an empty table is reused while the table grows, so it must use the right index."""
 
 import json
 

@@ -25,11 +25,11 @@ COUNT = "select count(*) from sereno.jobs"
 TRICKY = "100% :name ? $1 '; \\ ::text é"
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
 def test_a_commit_makes_the_job_visible(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
 ) -> None:
-    with door(database_url) as callers:
+    with opens(database_url) as callers:
         job = work.using(callers).enqueue(TRICKY)
         keyed = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
         again = work.using(callers, unique_key=TRICKY).enqueue(TRICKY)
@@ -39,22 +39,22 @@ def test_a_commit_makes_the_job_visible(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
 def test_a_roll_back_leaves_no_job(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: SyncDoor
 ) -> None:
-    with suppress(ChangedMyMindError), door(database_url) as callers:
+    with suppress(ChangedMyMindError), opens(database_url) as callers:
         work.using(callers).enqueue("a")
         app.enqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
         raise ChangedMyMindError
     assert one(connection, COUNT) == 0
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
 async def test_a_commit_makes_the_job_visible_in_async_code(
-    work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+    work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
 ) -> None:
-    async with door(database_url) as callers:
+    async with opens(database_url) as callers:
         job = await work.using(callers).aenqueue(TRICKY)
         keyed = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
         again = await work.using(callers, unique_key=TRICKY).aenqueue(TRICKY)
@@ -64,19 +64,19 @@ async def test_a_commit_makes_the_job_visible_in_async_code(
     assert (again.id, again.created) == (keyed.id, False)
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
 async def test_a_roll_back_leaves_no_job_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, opens: AsyncDoor
 ) -> None:
     with suppress(ChangedMyMindError):
-        async with door(database_url) as callers:
+        async with opens(database_url) as callers:
             await work.using(callers).aenqueue("a")
             await app.aenqueue_many([work.job("b"), work.using(unique_key="k").job("c")], callers)
             raise ChangedMyMindError
     assert one(connection, COUNT) == 0
 
 
-def test_the_callers_row_factory_and_cursor_do_not_disturb(work: Task[[str], None], database_url: str) -> None:
+def test_the_callers_row_factory_and_cursor_have_no_effect(work: Task[[str], None], database_url: str) -> None:
     with psycopg.connect(database_url, row_factory=dict_row) as callers:
         assert work.using(callers).enqueue("a").id == 1
         callers.cursor_factory = psycopg.RawCursor
@@ -84,7 +84,7 @@ def test_the_callers_row_factory_and_cursor_do_not_disturb(work: Task[[str], Non
         assert callers.execute("select count(*) as made from sereno.jobs").fetchone() == {"made": 2}
 
 
-async def test_the_callers_row_factory_and_cursor_do_not_disturb_in_async_code(
+async def test_the_callers_row_factory_and_cursor_have_no_effect_in_async_code(
     work: Task[[str], None], database_url: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url, row_factory=dict_row) as callers:
@@ -93,7 +93,7 @@ async def test_the_callers_row_factory_and_cursor_do_not_disturb_in_async_code(
         assert (await work.using(callers, unique_key="k").aenqueue("b")).created
 
 
-async def test_the_callers_codecs_do_not_disturb_on_asyncpg(work: Task[[str], None], database_url: str) -> None:
+async def test_the_callers_codecs_have_no_effect_on_asyncpg(work: Task[[str], None], database_url: str) -> None:
     callers = await asyncpg.connect(database_url)
     for kind in ("json", "jsonb"):
         await callers.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)

@@ -1,4 +1,4 @@
-"""Many callers at once: the index decides who is first, and nobody waits for anybody in a ring."""
+"""Concurrent enqueues: the unique index decides which is first, without deadlocks."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ def work(app: Sereno) -> Work:
 
 
 def all_at_once(url: str, callers: int, act: Callable[[psycopg.Connection, int], list[Job]]) -> list[list[Job]]:
-    """Each caller on a connection of its own, all let go together."""
+    """Run each caller on its own connection, all started together."""
     limiter = Barrier(callers)
 
     def call(number: int) -> list[Job]:

@@ -1,4 +1,4 @@
-"""A delay counts from the statement that asks for it, however long the caller's transaction or statement has run."""
+"""A delay counts from the enqueue statement, however long the caller's transaction or statement has run."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,33 +28,33 @@ def due(connection: Connection) -> list[datetime]:
     return [row[0] for row in connection.execute("select run_at from sereno.jobs order by id")]
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
-def test_a_delay_counts_from_when_it_is_asked_for(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, door: SyncDoor
+@pytest.mark.parametrize("opens", SYNC_DOORS.values(), ids=SYNC_DOORS)
+def test_a_delay_counts_from_the_enqueue_call(
+    app: Sereno, work: Task[[str], None], database_url: str, connection: Connection, opens: SyncDoor
 ) -> None:
-    with door(database_url) as callers:
-        # The transaction has begun before the clock is read.
+    with opens(database_url) as callers:
+        # The transaction starts before the clock is read.
         work.using(callers).enqueue("first")
-        asked: datetime = one(connection, CLOCK)
+        called: datetime = one(connection, CLOCK)
         work.using(callers, delay="5s").enqueue("plain")
         work.using(callers, delay="5s", unique_key="k").enqueue("keyed")
         app.enqueue_many([work.using(delay="5s").job("a"), work.using(delay="5s", tenant="t").job("b")], callers)
         app.enqueue_many([work.using(delay="5s").job("alike")] * 20, callers)
     first, *later = due(connection)
-    assert first < asked
+    assert first < called
     assert len(later) == 24
-    assert min(later) >= asked + FIVE
+    assert min(later) >= called + FIVE
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
-async def test_a_delay_counts_from_when_async_code_asks_for_it(
-    work: Task[[str], None], database_url: str, connection: Connection, door: AsyncDoor
+@pytest.mark.parametrize("opens", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+async def test_a_delay_counts_from_the_aenqueue_call(
+    work: Task[[str], None], database_url: str, connection: Connection, opens: AsyncDoor
 ) -> None:
-    async with door(database_url) as callers:
+    async with opens(database_url) as callers:
         await work.using(callers).aenqueue("first")
-        asked: datetime = one(connection, CLOCK)
+        called: datetime = one(connection, CLOCK)
         await work.using(callers, delay="5s").aenqueue("plain")
-    assert due(connection)[1] >= asked + FIVE
+    assert due(connection)[1] >= called + FIVE
 
 
 def test_a_delay_of_a_job_with_a_limit(app: Sereno, database_url: str, connection: Connection) -> None:
@@ -63,13 +63,13 @@ def test_a_delay_of_a_job_with_a_limit(app: Sereno, database_url: str, connectio
 
     with psycopg.connect(database_url) as callers:
         limited.using(callers, tenant="t").enqueue("first")
-        asked: datetime = one(connection, CLOCK)
+        called: datetime = one(connection, CLOCK)
         limited.using(callers, tenant="t", delay="5s").enqueue("later")
-    assert due(connection)[1] >= asked + FIVE
+    assert due(connection)[1] >= called + FIVE
 
 
 async def test_a_delay_in_the_transaction_of_a_handler(app: Sereno, connection: Connection) -> None:
-    asked: list[datetime] = []
+    called: list[datetime] = []
 
     @app.task(queue="elsewhere")
     async def later() -> None: ...
@@ -78,16 +78,16 @@ async def test_a_delay_in_the_transaction_of_a_handler(app: Sereno, connection: 
     async def parent(ctx: Context) -> None:
         async with ctx.transaction() as own:
             await own.execute("select 1")
-            asked.append(one(connection, CLOCK))
+            called.append(one(connection, CLOCK))
             await later.using(own, delay="5s").aenqueue()
 
     parent.enqueue()
     async with app.working({"default": 1}):
-        await auntil(lambda: due(connection) and asked)
-    assert due(connection)[0] >= asked[0] + FIVE
+        await auntil(lambda: due(connection) and called)
+    assert due(connection)[0] >= called[0] + FIVE
 
 
-def test_a_job_that_is_settled_late_in_a_transaction_does_not_come_back_early(connection: Connection) -> None:
+def test_a_job_settled_late_in_a_transaction_is_not_retried_early(connection: Connection) -> None:
     worker = SqlWorker(connection)
     for word in ("retry", "snooze"):
         job_id: int = one(connection, "select sereno.enqueue('work')")
@@ -101,25 +101,25 @@ def test_a_job_that_is_settled_late_in_a_transaction_does_not_come_back_early(co
 
 
 def test_delays_in_one_long_statement_count_from_the_call(connection: Connection) -> None:
-    """Such as a procedure of the caller's that works for minutes before it asks."""
-    connection.execute("create table asked (at timestamptz)")
+    """Such as a procedure of the caller that runs for minutes before it enqueues."""
+    connection.execute("create table called (at timestamptz)")
     connection.execute(
-        "insert into sereno.event_types (name, definition) values ('told', %s)",
+        "insert into sereno.event_types (name, definition) values ('announced', %s)",
         ['{"channels": ["inbox"], "ttl": 5}'],
     )
     connection.execute(
         """
         do $$ begin
             perform pg_sleep(0.001);
-            insert into asked select clock_timestamp();
+            insert into called select clock_timestamp();
             perform sereno.enqueue('now');
             perform sereno.enqueue_keyed('[{"task": "later", "unique_key": "k", "delay": 5}]');
             perform sereno.schedule('k', 'work', every => interval '1 hour');
-            perform sereno.notify('told', '{}', array['user:1']);
+            perform sereno.notify('announced', '{}', array['user:1']);
         end $$
         """
     )
-    asked: datetime = one(connection, "select at from asked")
+    called: datetime = one(connection, "select at from called")
     for query, delay in (
         ("select run_at from sereno.jobs where task = 'now'", timedelta(0)),
         ("select run_at from sereno.jobs where task = 'later'", FIVE),
@@ -127,7 +127,7 @@ def test_delays_in_one_long_statement_count_from_the_call(connection: Connection
         ("select due_at from sereno.events", timedelta(0)),
         ("select expires_at from sereno.events", FIVE),
     ):
-        assert one(connection, query) >= asked + delay, query
+        assert one(connection, query) >= called + delay, query
     assert one(connection, "select state from sereno.jobs where task = 'now'") == "ready"
 
 

@@ -1,4 +1,4 @@
-"""One plain job on a connection of sereno's own: the short way past the driver's cursor keeps its manners."""
+"""The fast path for one plain job on sereno's own connection behaves like the driver's cursor."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def test_a_connection_that_the_server_ended_is_replaced(app: Sereno, connection:
     assert work.enqueue().created
 
 
-def test_a_connection_that_breaks_in_the_middle_says_so(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_connection_that_breaks_during_a_call_raises(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 

@@ -36,10 +36,10 @@ def test_a_keyed_job_is_made_once(connection: psycopg.Connection) -> None:
 
 @pytest.mark.parametrize("key", ["", ", unique_key => 'k'"], ids=["plain", "keyed"])
 def test_a_delayed_job_waits(connection: psycopg.Connection, key: str) -> None:
-    asked: datetime = one(connection, "select sereno.now() + interval '1 hour'")
-    job = one(connection, f"select sereno.enqueue('work', run_at => %s{key})", asked)
+    run_at_given: datetime = one(connection, "select sereno.now() + interval '1 hour'")
+    job = one(connection, f"select sereno.enqueue('work', run_at => %s{key})", run_at_given)
     found = row(connection, job)
-    assert (found["state"], found["run_at"]) == ("scheduled", asked)
+    assert (found["state"], found["run_at"]) == ("scheduled", run_at_given)
     assert take(connection, session(connection)) == []
 
 
@@ -71,7 +71,9 @@ def test_a_trigger_enqueues_with_the_row_that_it_belongs_to(connection: psycopg.
         ("'work', null", psycopg.errors.NotNullViolation),
     ],
 )
-def test_nonsense_is_refused(connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]) -> None:
+def test_invalid_arguments_are_refused(
+    connection: psycopg.Connection, arguments: str, error: type[psycopg.Error]
+) -> None:
     with pytest.raises(error):
         connection.execute(f"select sereno.enqueue({arguments})".encode())
     assert one(connection, "select count(*) from sereno.jobs") == 0

@@ -1,4 +1,4 @@
-"""NOTIFY is a hint, sent only when it helps: to sleeping workers, once per queue and statement."""
+"""NOTIFY is sent only when it helps: to idle workers, once per queue and statement."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ Work = Task[[int], None]
 
 
 class Ear:
-    """Hears what is told until the word that says: that was all."""
+    """Listens to notifications up to an end marker."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -44,7 +44,9 @@ def work(app: Sereno) -> Work:
     return work
 
 
-def test_nobody_is_told_while_nobody_sleeps(app: Sereno, work: Work, connection: psycopg.Connection, ear: Ear) -> None:
+def test_no_notification_without_an_idle_worker(
+    app: Sereno, work: Work, connection: psycopg.Connection, ear: Ear
+) -> None:
     session(connection, idle=False)
     work.enqueue(1)
     work.using(unique_key="k").enqueue(1)
@@ -53,14 +55,14 @@ def test_nobody_is_told_while_nobody_sleeps(app: Sereno, work: Work, connection:
     assert ear.heard() == []
 
 
-def test_a_sleeper_of_another_queue_is_left_asleep(work: Work, connection: psycopg.Connection, ear: Ear) -> None:
+def test_an_idle_worker_of_another_queue_is_not_notified(work: Work, connection: psycopg.Connection, ear: Ear) -> None:
     session(connection, idle=True, queues={"other": 1})
     work.enqueue(1)
     work.using(unique_key="k").enqueue(1)
     assert ear.heard() == []
 
 
-def test_a_sleeper_is_told_once_per_queue_and_statement(
+def test_an_idle_worker_is_notified_once_per_queue_and_statement(
     app: Sereno, work: Work, connection: psycopg.Connection, ear: Ear
 ) -> None:
     session(connection, idle=True, queues={"default": 1, "fast": 1})
@@ -77,7 +79,7 @@ def test_a_sleeper_is_told_once_per_queue_and_statement(
 
 
 @pytest.mark.parametrize("key", [None, "k"], ids=["plain", "keyed"])
-def test_a_job_due_soon_wakes_the_promoters_and_a_later_one_nobody(
+def test_a_job_due_soon_wakes_the_promoters_and_a_later_one_does_not(
     work: Work, connection: psycopg.Connection, ear: Ear, key: str | None
 ) -> None:
     session(connection, idle=True)
@@ -87,7 +89,7 @@ def test_a_job_due_soon_wakes_the_promoters_and_a_later_one_nobody(
     assert ear.heard() == [""]
 
 
-def test_a_kept_duplicate_tells_nobody_and_a_replaced_one_does(
+def test_a_kept_duplicate_does_not_notify_and_a_replaced_one_does(
     work: Work, connection: psycopg.Connection, ear: Ear
 ) -> None:
     session(connection, idle=True)
@@ -99,7 +101,7 @@ def test_a_kept_duplicate_tells_nobody_and_a_replaced_one_does(
     assert ear.heard() == ["default"]
 
 
-def test_nothing_is_told_before_the_callers_commit(
+def test_no_notification_before_the_callers_commit(
     work: Work, database_url: str, connection: psycopg.Connection, ear: Ear
 ) -> None:
     session(connection, idle=True)
@@ -110,13 +112,13 @@ def test_nothing_is_told_before_the_callers_commit(
         assert ear.heard() == ["default"]
 
 
-def test_a_job_that_becomes_ready_again_is_told_to_the_other_sleepers(database_url: str, ear: Ear) -> None:
+def test_a_job_that_becomes_ready_again_notifies_other_idle_workers(database_url: str, ear: Ear) -> None:
     with line(database_url) as connection:
         add(connection, 4)
         owner = session(connection, idle=True)
         held = take(connection, owner)
         end(connection, owner, held[:2], decided(ReleasedAttempt("shutdown")))
-        assert ear.heard() == [], "it looks by itself"
+        assert ear.heard() == [], "it polls by itself"
         session(connection, idle=True)
         end(connection, owner, held[2:], decided(ReleasedAttempt("shutdown")))
         assert ear.heard() == ["default"]

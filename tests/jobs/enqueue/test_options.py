@@ -28,9 +28,7 @@ def test_every_option_is_stored(app: Sereno, connection: psycopg.Connection, key
     assert found["unique_key"] == key
 
 
-def test_a_job_takes_the_tasks_queue_and_priority_unless_told_otherwise(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+def test_a_job_takes_the_tasks_queue_and_priority_by_default(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(queue="slow", priority=7)
     def work() -> None: ...
 
@@ -61,7 +59,7 @@ def test_a_time_in_the_past_means_now(app: Sereno, connection: psycopg.Connectio
     assert row(connection, work.using(run_at=long_ago, unique_key="k").enqueue().id)["state"] == "ready"
 
 
-def test_options_add_up_and_leave_the_task_alone(app: Sereno, connection: psycopg.Connection) -> None:
+def test_options_add_up_and_do_not_change_the_task(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 

@@ -1,4 +1,4 @@
-"""Many jobs from a generator: written while they are being made, all or none."""
+"""Jobs from a generator: written while they are generated, all or none."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ async def test_async_code_streams_too(app: Sereno, connection: psycopg.Connectio
     await app.aclose()
 
 
-def test_a_refused_job_at_the_end_undoes_all_before_it(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_refused_job_at_the_end_rolls_back_all_before_it(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -46,10 +46,10 @@ def test_a_refused_job_at_the_end_undoes_all_before_it(app: Sereno, connection: 
     with pytest.raises(InvalidArguments):
         app.enqueue_many(jobs())
     assert one(connection, "select count(*) from sereno.jobs") == 0
-    assert work.enqueue(1).created, "and the connection is good for the next call"
+    assert work.enqueue(1).created, "the connection is usable for the next call"
 
 
-def test_a_conflict_that_raises_undoes_all(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_conflict_that_raises_rolls_back_all(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 
@@ -64,7 +64,7 @@ def test_a_conflict_that_raises_undoes_all(app: Sereno, connection: psycopg.Conn
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
-def test_a_generator_in_the_callers_transaction_is_the_callers(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_generator_is_written_in_the_callers_transaction(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(number: int) -> None: ...
 

@@ -16,7 +16,7 @@ PARAMETERS = {"fsync": "off", "max_prepared_transactions": "10"}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server that can prepare transactions."""
+    """Return the address of a server with prepared transactions."""
     bin_dir = Path(POSTGRES_BIN) if POSTGRES_BIN else None
     with EmbeddedPostgres(tmp_path_factory.mktemp("two"), bin_dir=bin_dir, parameters=PARAMETERS) as server:
         app = Sereno(server.url)
@@ -33,7 +33,7 @@ def connection(url: str) -> Iterator[psycopg.Connection]:
 
 
 def listen_as_a_worker(connection: psycopg.Connection) -> None:
-    """A session that wants to be told of everything, and a scheduler that does."""
+    """Create an idle session and a scheduler, which would be notified."""
     connection.execute(
         "insert into sereno.sessions (host, pid, version, queues, tasks, idle, lease_until) "
         "values ('h', 1, '0', '{\"default\": 1}', '{work}', true, sereno.now() + interval '1 hour')"
@@ -82,7 +82,7 @@ def test_a_transaction_that_enqueued_can_be_prepared(url: str, connection: psyco
     app.close()
 
 
-def test_with_notify_it_cannot_which_is_why_there_is_a_setting(url: str, connection: psycopg.Connection) -> None:
+def test_with_notify_a_transaction_cannot_be_prepared(url: str, connection: psycopg.Connection) -> None:
     app = Sereno(url)
 
     @app.task
@@ -106,7 +106,7 @@ async def test_workers_without_notify_are_never_marked_idle_so_that_nothing_noti
         first = await work.aenqueue()
         await auntil(lambda: state(connection, first.id) == "succeeded")
         with psycopg.connect(url, autocommit=True) as plain:
-            # From psql, with nothing set.
+            # From psql, without any setting.
             plain.execute("begin")
             second = one(plain, "select sereno.enqueue('work', '{}')")
             plain.execute("prepare transaction 'two'")

@@ -1,4 +1,4 @@
-"""A key makes one job: while it lives, for a period, or for ever; within its task and tenant."""
+"""Unique keys: one job while it is live, for a period, or forever; per task and tenant."""
 
 import psycopg
 import pytest
@@ -23,25 +23,25 @@ def count(connection: psycopg.Connection) -> int:
 
 
 def finish(connection: psycopg.Connection) -> None:
-    """Run whatever is ready."""
+    """Run all ready jobs."""
     owner = session(connection)
     while got := take(connection, owner, 100):
         end(connection, owner, got, decided())
 
 
-def test_while_a_job_lives_its_key_makes_no_other(work: Work, connection: psycopg.Connection) -> None:
+def test_a_live_job_blocks_its_unique_key(work: Work, connection: psycopg.Connection) -> None:
     keyed = work.using(unique_key="k")
     first = keyed.enqueue(1)
     second = keyed.enqueue(2)
     assert (first.created, second.created, second.id) == (True, False, first.id)
 
     take(connection, session(connection))
-    assert keyed.enqueue(3).id == first.id, "a running job lives"
+    assert keyed.enqueue(3).id == first.id, "a running job is live"
     assert row(connection, first.id)["args"] == {"number": 1}
 
 
 @pytest.mark.parametrize("ending", [None, Cancel("no")], ids=["succeeded", "cancelled"])
-def test_a_finished_job_gives_its_key_back(work: Work, connection: psycopg.Connection, ending: Cancel | None) -> None:
+def test_a_finished_job_releases_its_key(work: Work, connection: psycopg.Connection, ending: Cancel | None) -> None:
     keyed = work.using(unique_key="k")
     first = keyed.enqueue(1)
     owner = session(connection)
@@ -49,7 +49,7 @@ def test_a_finished_job_gives_its_key_back(work: Work, connection: psycopg.Conne
     assert keyed.enqueue(2).id != first.id
 
 
-def test_for_a_period_the_key_outlives_its_job(work: Work, connection: psycopg.Connection) -> None:
+def test_a_key_with_a_period_outlives_its_job(work: Work, connection: psycopg.Connection) -> None:
     keyed = work.using(unique_key="k", unique_for="1h")
     first = keyed.enqueue(1)
     finish(connection)
@@ -61,7 +61,7 @@ def test_for_a_period_the_key_outlives_its_job(work: Work, connection: psycopg.C
     assert later.id != first.id
     finish(connection)
     advance(connection, 3000)
-    assert keyed.enqueue(4).id == later.id, "the period begins anew with the job that was made"
+    assert keyed.enqueue(4).id == later.id, "the period restarts with the new job"
 
 
 def test_a_job_that_outlives_its_period_still_holds_its_key(work: Work, connection: psycopg.Connection) -> None:
@@ -72,7 +72,7 @@ def test_a_job_that_outlives_its_period_still_holds_its_key(work: Work, connecti
     assert (again.id, again.created, count(connection)) == (first.id, False, 1)
 
 
-def test_for_ever_is_for_ever(work: Work, connection: psycopg.Connection) -> None:
+def test_a_key_held_forever_is_never_released(work: Work, connection: psycopg.Connection) -> None:
     keyed = work.using(unique_key="k", unique_for="forever")
     first = keyed.enqueue(1)
     finish(connection)
@@ -122,7 +122,7 @@ def test_replace_leaves_a_running_job_alone(work: Work, connection: psycopg.Conn
     assert end(connection, owner, [held], decided()) == {first.id}
 
 
-def test_raise_says_which_job_has_the_key_and_writes_nothing(
+def test_raise_names_the_job_with_the_key_and_writes_nothing(
     app: Sereno, work: Work, connection: psycopg.Connection
 ) -> None:
     first = work.using(unique_key="k").enqueue(1)
@@ -151,7 +151,7 @@ def test_one_call_with_the_same_key_twice_makes_one_job(app: Sereno, work: Work)
     assert (first.created, second.created, second.id) == (True, False, first.id)
 
 
-def test_a_key_swept_away_is_free_again(work: Work, connection: psycopg.Connection, database_url: str) -> None:
+def test_an_expired_key_is_free_after_the_sweep(work: Work, connection: psycopg.Connection, database_url: str) -> None:
     keyed = work.using(unique_key="k", unique_for="1h")
     keyed.enqueue(1)
     finish(connection)
@@ -161,7 +161,7 @@ def test_a_key_swept_away_is_free_again(work: Work, connection: psycopg.Connecti
     assert keyed.enqueue(2).created
 
 
-def test_a_duplicate_in_a_long_transaction_does_not_hold_up_the_worker(
+def test_a_duplicate_in_a_long_transaction_does_not_block_the_worker(
     work: Work, connection: psycopg.Connection, database_url: str
 ) -> None:
     job = work.using(unique_key="k").enqueue(1)
@@ -174,7 +174,7 @@ def test_a_duplicate_in_a_long_transaction_does_not_hold_up_the_worker(
         assert end(connection, owner, held, decided()) == {job.id, plain}
 
 
-def test_a_waiting_job_runs_after_the_commit_of_whoever_counted_on_it(
+def test_a_waiting_job_runs_after_the_commit_of_its_duplicate(
     work: Work, connection: psycopg.Connection, database_url: str
 ) -> None:
     job = work.using(unique_key="k").enqueue(1)

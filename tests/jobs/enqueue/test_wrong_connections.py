@@ -1,4 +1,4 @@
-"""A connection of the wrong kind is refused with a sentence, before anything is written."""
+"""A connection of the wrong kind is refused with an error, before anything is written."""
 
 import asyncpg
 import psycopg
@@ -31,7 +31,7 @@ async def arefused(work: Task[[], None], wrong: object) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["postgresql://", 7, object()])
-async def test_something_that_is_no_connection(work: Task[[], None], wrong: object) -> None:
+async def test_an_object_that_is_not_a_connection(work: Task[[], None], wrong: object) -> None:
     refused(work, wrong)
     await arefused(work, wrong)
 
@@ -54,9 +54,7 @@ async def test_an_async_connection_in_sync_code(work: Task[[], None], database_u
         refused(work, callers_alchemy)
 
 
-async def test_a_pool_or_an_engine_because_it_has_no_transaction_of_the_callers(
-    work: Task[[], None], database_url: str
-) -> None:
+async def test_a_pool_or_an_engine_without_a_transaction(work: Task[[], None], database_url: str) -> None:
     refused(work, create_engine(sqlalchemy_url(database_url, "psycopg"), poolclass=NullPool))
     await arefused(work, create_async_engine(sqlalchemy_url(database_url, "asyncpg"), poolclass=NullPool))
     with ConnectionPool(database_url, open=False) as pool:
@@ -72,6 +70,6 @@ def test_a_cursor(work: Task[[], None], database_url: str) -> None:
         refused(work, django_cursor)
 
 
-def test_another_database_than_postgresql(work: Task[[], None]) -> None:
+def test_a_database_other_than_postgresql(work: Task[[], None]) -> None:
     with create_engine("sqlite://").connect() as callers:
         refused(work, callers)

@@ -1,4 +1,4 @@
-"""The connections that a caller may bring, each inside a transaction that ends in commit or in roll back."""
+"""The supported connections of a caller, each in a transaction that is committed or rolled back."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
@@ -106,22 +106,22 @@ async def with_asyncpg_pool(url: str) -> AsyncIterator[Any]:
 
 def with_async_engine(driver: str) -> AsyncDoor:
     @asynccontextmanager
-    async def door(url: str) -> AsyncIterator[Any]:
+    async def opens(url: str) -> AsyncIterator[Any]:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool)
         async with engine.begin() as connection:
             yield connection
 
-    return door
+    return opens
 
 
 def with_async_session(driver: str) -> AsyncDoor:
     @asynccontextmanager
-    async def door(url: str) -> AsyncIterator[Any]:
+    async def opens(url: str) -> AsyncIterator[Any]:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool)
         async with AsyncSession(engine) as session, session.begin():
             yield session
 
-    return door
+    return opens
 
 
 SYNC_DOORS: dict[str, SyncDoor] = {

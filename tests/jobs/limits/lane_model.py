@@ -1,4 +1,4 @@
-"""What limits promise, in plain Python: the judge of every claim. It knows nothing of lanes and limiters."""
+"""A reference model of limits in plain Python that checks every claim. It has no lanes and limiters."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from sereno.jobs.limits.limit import Limit, Rate
 
-# Seconds that a double and a clock may differ by.
+# Tolerance in seconds for floating-point and clock differences.
 CLOSE = 1e-4
 
 
 class Start(NamedTuple):
-    """A job that a claim let in, as its row says."""
+    """A claimed job, as its row has it."""
 
     id: int
     queue: str
@@ -23,7 +23,7 @@ class Start(NamedTuple):
 
 @dataclass
 class Bucket:
-    """Tokens of one key. Where numbers were changed since the last start, the more generous ones count."""
+    """Tokens of one key. If the limit changed since the last start, the more generous numbers apply."""
 
     tokens: float
     at: float
@@ -38,17 +38,17 @@ class Bucket:
         self.changed(per_second, burst)
         refilled = min(self.burst, self.tokens + max(0.0, at - self.at) * self.per_second)
         self.tokens = refilled - min(units, burst)
-        assert self.tokens >= -CLOSE * max(1.0, self.per_second), f"{-self.tokens} tokens too many were given"
+        assert self.tokens >= -CLOSE * max(1.0, self.per_second), f"{-self.tokens} tokens too many were spent"
         self.at, self.per_second, self.burst = max(at, self.at), per_second, burst
 
 
 @dataclass
 class Promises:
-    """The limits that hold, and what was started under them."""
+    """The current limits, and the jobs started under them."""
 
     slots: dict[str, int] = field(default_factory=dict)
     rates: dict[str, tuple[float, float]] = field(default_factory=dict)
-    # Limits of whole queues: of every job in it, whatever it carries.
+    # Limits of whole queues, which apply to every job in it.
     own: dict[str, list[str]] = field(default_factory=dict)
     buckets: dict[tuple[str, str], Bucket] = field(default_factory=dict)
     closed: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -65,28 +65,28 @@ class Promises:
                 bucket.changed(*self.rates[name])
 
     def passed(self, queue: str, keys: Mapping[str, Any] | None) -> list[tuple[str, str, int]]:
-        """The limits of a job: name, key, units."""
+        """Return the limits of a job: name, key, units."""
         carried = [(name, key, units) for name, key, units in (keys or {}).get("limits", ())]
         return carried + [(name, "", 1) for name in self.own.get(queue, ())]
 
     def judge(self, started: Sequence[Start], running: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
-        """`running`: queue and keys of everything that runs now, the started ones among them."""
+        """Check started jobs. `running`: queue and keys of all running jobs, including the started ones."""
         busy: Counter[tuple[str, str]] = Counter()
         orders: Counter[tuple[str, str]] = Counter()
         for queue, keys in running:
             busy.update((name, key) for name, key, _ in self.passed(queue, keys))
             if keys and "order" in keys:
                 orders[queue, keys["order"]] += 1
-        assert not [key for key, count in orders.items() if count > 1], "two of an order run"
+        assert not [key for key, count in orders.items() if count > 1], "two jobs of an order run"
         for start in started:
             assert start.tenant not in self.paused
             for name, key, _ in self.passed(start.queue, start.keys):
-                assert name in self.slots or name in self.rates, f"nobody knows {name}, and it let somebody in"
-                assert busy[name, key] <= self.slots.get(name, 10**9), f"{name} {key!r} lets in too many"
+                assert name in self.slots or name in self.rates, f"{name} is not declared but admitted a job"
+                assert busy[name, key] <= self.slots.get(name, 10**9), f"{name} {key!r} admits too many"
                 assert start.at >= self.closed.get((name, key), 0.0) - CLOSE, f"{name} {key!r} is closed"
 
     def count(self, started: Sequence[Start]) -> None:
-        """These starts are for good."""
+        """Record the starts."""
         for start in sorted(started, key=lambda each: each.at):
             for name, key, units in self.passed(start.queue, start.keys):
                 if name in self.rates:

@@ -1,4 +1,4 @@
-"""Claims under limits, straight on the store: what a worker does, step by step and by hand."""
+"""Claims under limits, run directly on the store: the steps of a worker, one by one."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -17,14 +17,14 @@ from sereno.worker.claimer import AGEING
 from sereno.worker.known_limiters import KnownLimiters
 from tests.jobs.job_steps import Connection, decided, do, end, session, wanted
 
-# Longer than any limiter waits before somebody looks at it.
+# Seconds after which every limiter is due.
 LONGEST_LOOK = 60.0
 
 
 def keys(
     *limited: Sequence[Any], fair: str | None = None, order: str | None = None, blocks: bool = False
 ) -> dict[str, Any]:
-    """Keys of a job: limits as (name, key) or (name, key, units)."""
+    """Return the keys of a job: limits as (name, key) or (name, key, units)."""
     found: dict[str, Any] = {}
     if limited:
         found["limits"] = sorted([*item, 1][:3] for item in limited)
@@ -43,7 +43,7 @@ def limited_job(of: Mapping[str, Any] | None, task: str = "work", args: bytes = 
 
 
 def put(connection: Connection, of: Mapping[str, Any] | None, count: int = 1, **options: Any) -> list[int]:
-    """Enqueue jobs with these keys; their ids."""
+    """Enqueue jobs with these keys; return their ids."""
     return [job.id for job in do(connection, transitions.enqueue([limited_job(of, **options)] * count))]
 
 
@@ -54,16 +54,16 @@ def set_limit(connection: Connection, name: str, limit: Limit | Rate, queue: str
 
 
 class Everything:
-    """Contains all there is."""
+    """A container that contains every value."""
 
     def __contains__(self, _: object) -> bool:
         return True
 
 
 class Claimer:
-    """The claims of one worker. It remembers what a worker remembers: where it was, and which limiters its jobs left.
+    """The claims of one worker, with its state: its position, and the limiters that its jobs left.
 
-    `parties`: jobs of one key may share a slot.
+    `slot_groups`: jobs of one key may share a slot.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Claimer:
         lease: float = 1e9,
         slot_groups: bool = False,
     ) -> None:
-        self._no_parties: Any = () if slot_groups else Everything()
+        self._slow_lanes: Any = () if slot_groups else Everything()
         self.memory = KnownLimiters()
         self.connection = connection
         self.tasks = tasks
@@ -92,7 +92,7 @@ class Claimer:
         return do(self.connection, lane_claim.open_lanes(0))[0]
 
     def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:
-        """One claim in one transaction, and a second one when limiters had to be made first."""
+        """Run one claim in a transaction, and a second one if limiters had to be created first."""
         got = self._claim(room, now, turned=turned)
         if got.lacks_limiters is None or self.is_in_transaction:
             return got
@@ -105,7 +105,7 @@ class Claimer:
 
     def _claim(self, room: int, now: int | None, *, turned: bool) -> LaneClaim:
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
-        asked = wanted(room, self.queue) | {
+        request = wanted(room, self.queue) | {
             "now": room if now is None else now,
             "lanes": room,
             "bands": [{"band": band, "after": self._after.get((self.queue, band), 0.0)} for band in order],
@@ -120,10 +120,10 @@ class Claimer:
                     lane_claim.claim_lanes(
                         self.session,
                         self.tasks,
-                        [asked],
+                        [request],
                         {limiter: len(ids) or 1 for limiter, ids in freed.items()},
                         bands,
-                        self._no_parties,
+                        self._slow_lanes,
                         known,
                     ),
                 )
@@ -140,12 +140,12 @@ class Claimer:
         return got
 
     def take(self, room: int = 10) -> list[int]:
-        """Wake lanes and claim; the ids, in order."""
+        """Wake lanes and claim; return the ids, in order."""
         self.wake()
         return sorted(job.id for job in self.claim(room).jobs)
 
     def take_all(self, room: int = 10) -> list[int]:
-        """Claim until a worker would give up: it walks the bands from the other end now and then."""
+        """Claim until a worker would stop; like a worker, reverse the order of bands periodically."""
         found: list[int] = []
         empty = 0
         while empty <= AGEING:
@@ -156,7 +156,7 @@ class Claimer:
         return sorted(found)
 
     def left(self, ids: Collection[int], succeeded: Collection[int] = ()) -> None:
-        """These ended: the limiters that they held are free, as a worker remembers it."""
+        """Record that jobs ended: the worker considers their limiters free."""
         for job_id in ids:
             limiters = self.holding.pop(job_id, ())
             for limiter in limiters:
@@ -165,7 +165,7 @@ class Claimer:
                 self.memory.ended(job_id, limiters)
 
     def finish(self, claimed: Sequence[ClaimedJob], ending: Any = None) -> set[int]:
-        """They end; what they held is free."""
+        """Settle jobs, and record their limiters as free."""
         ours = end(self.connection, self.session, claimed, decided(ending))
         self.left([job.id for job in claimed], ours if ending is None else ())
         return ours

@@ -1,4 +1,4 @@
-"""`app.limits`: a program changes limits while everything runs, and whoever waits starts."""
+"""`app.limits`: limits are changed at run time, and waiting jobs start."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ from tests.facts import auntil, one
 
 @pytest.fixture
 def ran(app: Sereno) -> list[int]:
-    """What a worker ran, of tasks that may not start as they are declared."""
+    """Return the jobs that a worker ran, of tasks that cannot start under their declared limits."""
     app.override(scheduler=False)
     done: list[int] = []
 
@@ -45,11 +45,11 @@ def enqueue(app: Sereno, task: str, count: int) -> None:
 
 
 def waiting(app: Sereno, name: str, count: int) -> Callable[[], bool]:
-    """Whether a worker has found that so many must wait, for the last time as far as it knows."""
+    """Return a condition: this many jobs wait for the limit."""
     return lambda: any(row.waiting == count for row in app.limits.list(name))
 
 
-async def test_more_slots_hold_at_once(app: Sereno, ran: list[int]) -> None:
+async def test_more_slots_apply_at_once(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         enqueue(app, "stopped", 5)
         await auntil(waiting(app, "stopped.concurrency", 5))
@@ -62,7 +62,7 @@ async def test_more_slots_hold_at_once(app: Sereno, ran: list[int]) -> None:
     assert len(ran) == 5
 
 
-async def test_a_faster_rate_holds_at_once(app: Sereno, ran: list[int]) -> None:
+async def test_a_faster_rate_applies_at_once(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         enqueue(app, "slow", 5)
         await auntil(lambda: len(ran) == 1)
@@ -71,7 +71,7 @@ async def test_a_faster_rate_holds_at_once(app: Sereno, ran: list[int]) -> None:
         await auntil(lambda: len(ran) == 5)
 
 
-async def test_a_whole_queue_is_let_go_and_limited_again(app: Sereno, ran: list[int]) -> None:
+async def test_a_limit_of_a_whole_queue_is_lifted_and_restored(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         enqueue(app, "plain", 3)
         await auntil(waiting(app, "queue.reconcile.concurrency", 3))
@@ -84,7 +84,7 @@ async def test_a_whole_queue_is_let_go_and_limited_again(app: Sereno, ran: list[
     assert len(ran) == 3
 
 
-async def test_a_queue_that_no_code_limits_is_stopped_and_freed(app: Sereno, ran: list[int]) -> None:
+async def test_an_undeclared_queue_limit_stops_and_frees_the_queue(app: Sereno, ran: list[int]) -> None:
     free: list[int] = []
 
     @app.task(name="free", queue="mail")
@@ -101,7 +101,7 @@ async def test_a_queue_that_no_code_limits_is_stopped_and_freed(app: Sereno, ran
     assert ran == []
 
 
-async def test_what_is_closed_waits_and_starts_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
+async def test_jobs_of_a_closed_limit_start_when_it_is_opened(app: Sereno, ran: list[int]) -> None:
     async with app.working():
         await asyncio.to_thread(app.limits.close, "each.concurrency", seconds="1h", key="")
         enqueue(app, "each", 3)
@@ -125,9 +125,9 @@ async def test_a_closed_rate_starts_when_it_is_opened(app: Sereno, ran: list[int
         await auntil(lambda: len(ran) == 3)
 
 
-async def test_whoever_is_told_to_wait_for_ever_stops_no_worker(app: Sereno, ran: list[int]) -> None:
-    @app.task(name="told", rate=Rate(100, name="told"))
-    async def told(n: int) -> RetryAfter:
+async def test_an_endless_retry_after_does_not_stop_the_worker(app: Sereno, ran: list[int]) -> None:
+    @app.task(name="throttled", rate=Rate(100, name="throttled"))
+    async def throttled(n: int) -> RetryAfter:
         return RetryAfter("999999999999999")
 
     @app.task(name="free")
@@ -135,11 +135,11 @@ async def test_whoever_is_told_to_wait_for_ever_stops_no_worker(app: Sereno, ran
         ran.append(n)
 
     async with app.working():
-        enqueue(app, "told", 1)
-        await auntil(lambda: any(row.closed for row in app.limits.list("told")))
+        enqueue(app, "throttled", 1)
+        await auntil(lambda: any(row.closed for row in app.limits.list("throttled")))
         enqueue(app, "free", 1)
         await auntil(lambda: len(ran) == 1)
-    (limiter,) = app.limits.show("told").keys
+    (limiter,) = app.limits.show("throttled").keys
     assert limiter.closed_until is not None
     assert limiter.closed_until < datetime.now(UTC) + timedelta(days=366)
 
@@ -164,7 +164,7 @@ async def test_the_jobs_that_hold_a_slot_are_shown(app: Sereno, ran: list[int]) 
         await auntil(lambda: len(ran) == 5)
 
 
-async def test_the_twins_do_the_same(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_the_async_methods_do_the_same(app: Sereno, connection: psycopg.Connection) -> None:
     board = app.limits
     made = board.set_queue("mail", slots=3, actor="eve@desk", note="slow today")
     assert [made] == list(await board.alist("queue.*")) == list(board.list())
@@ -194,7 +194,7 @@ async def test_the_twins_do_the_same(app: Sereno, connection: psycopg.Connection
     assert one(connection, "select count(*) from sereno.audit") == len(actions)
 
 
-def test_every_method_has_a_twin() -> None:
+def test_every_method_has_an_async_twin() -> None:
     methods = {name: method for name, method in vars(LimitsClient).items() if not name.startswith("_")}
     sync = {name: method for name, method in methods.items() if not inspect.iscoroutinefunction(method)}
     assert {f"a{name}" for name in sync} == set(methods) - set(sync)

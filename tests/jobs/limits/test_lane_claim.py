@@ -1,4 +1,4 @@
-"""Claims under limits, case by case: replies that are lost, workers that stop or die, transactions that take long."""
+"""Claims under limits: lost replies, stalled and dead workers, long transactions."""
 
 import threading
 from collections.abc import Iterator
@@ -23,20 +23,20 @@ ONE = keys(("one", ""))
 
 @contextmanager
 def stopped(connection: Connection, claimer: Claimer) -> Iterator[list[int]]:
-    """A worker that stops in the middle of its claim; what it claimed."""
+    """Run a claim that stalls before its commit; yield the result."""
     claimer.wake()
     with connection.transaction(force_rollback=True):
         yield [job.id for job in claimer.claim().jobs]
 
 
 def make_limiters(claimer: Claimer) -> None:
-    """Those of every lane there is."""
+    """Create the limiters of all lanes."""
     claimer.wake()
     found = claimer.connection.execute("select id from sereno.lanes").fetchall()
     do(claimer.connection, lane_claim.make_limiters([row[0] for row in found], [claimer.queue]))
 
 
-def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(database_url: str) -> None:
+def test_a_claim_whose_reply_was_lost_holds_its_slots_until_released(database_url: str) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         forgetful, other = Claimer(connection), Claimer(connection)
@@ -44,7 +44,7 @@ def test_a_claim_whose_reply_was_lost_holds_its_slots_until_it_is_given_back(dat
         assert forgetful.take() == [first]
         assert other.take_all() == []
         advance(connection, LONGEST_LOOK + 1)
-        assert other.take_all() == [], "time alone frees no slot"
+        assert other.take_all() == [], "a slot is not freed by time alone"
         assert do(connection, transitions.release_unlisted(forgetful.session, [], 5)) == 1
         advance(connection, LONGEST_LOOK + 1)
         assert len(other.take_all()) == 1
@@ -59,7 +59,7 @@ def test_the_slots_of_a_session_that_died_are_free_when_its_jobs_are_rescued(dat
         assert dying.take() == made[:2]
         assert other.take_all() == []
         do(connection, sessions.finish([dying.session], "dead"))
-        assert other.take_all() == [], "what it started may still run"
+        assert other.take_all() == [], "its jobs may still run"
         assert do(connection, sessions.rescue(everywhere=True)) == made[:2]
         assert len(other.take_all()) == 2
 
@@ -86,7 +86,7 @@ def test_a_claim_that_is_rolled_back_leaves_everything_as_it_was(database_url: s
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["limiters that are there", "limiters that are not"])
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
-def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
+def test_a_stalled_claim_does_not_block_other_claims(database_url: str, limit: Limit | Rate, is_new: bool) -> None:
     with line(database_url) as here, line(database_url) as there:
         there.execute("set lock_timeout = '2s'")
         set_limit(here, "one", limit)
@@ -96,7 +96,7 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
             put(here, ONE)
             put(here, keys(("each", "b")))
             awake.finish(_claimed(awake))
-            # A limiter that is due is anybody's to look at, also the stopped one's; here none is.
+            # A due limiter may be read by any claim, also that of the stalled worker; here none is due.
             here.execute("update sereno.limiters set look_at = null, tokens = null")
             make_limiters(asleep)
         put(here, ONE, 2)
@@ -124,10 +124,10 @@ def test_a_stopped_claim_holds_up_nobody_else(database_url: str, limit: Limit | 
     ],
     ids=["a limit", "a fair key", "an order", "the lane"],
 )
-def test_a_stopped_claim_does_not_hold_up_those_who_wake_lanes(
+def test_a_stalled_claim_does_not_block_wake_ups_of_lanes(
     database_url: str, held: dict[str, object], new: dict[str, object]
 ) -> None:
-    """Lanes that share something with what it holds are opened, and so is everything behind them."""
+    """Lanes that share limiters with the stalled claim are woken, and all lanes behind them."""
     with line(database_url) as here, line(database_url) as there:
         there.execute("set lock_timeout = '2s'")
         set_limit(here, "one", Limit(5))
@@ -149,8 +149,8 @@ def _claimed(claimer: Claimer) -> list[ClaimedJob]:
 
 
 @pytest.mark.parametrize("ending", [ReleasedAttempt("shutdown"), Retry(after=0)])
-def test_a_slot_that_was_left_and_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
-    """The worker that the job left still remembers the limiter as free; another worker has the job now."""
+def test_a_slot_taken_again_by_the_same_job_is_not_free(database_url: str, ending: object) -> None:
+    """The first worker still considers the limiter free; another worker has claimed the job again."""
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         first, second = Claimer(connection), Claimer(connection)
@@ -175,7 +175,7 @@ def test_a_worker_that_lost_its_job_does_not_free_the_slot_of_the_next_one(datab
         do(connection, transitions.release_unlisted(late.session, [], 0))
         assert len(other.take_all()) == 1
         put(connection, ONE, 5)
-        assert late.finish(got) == set(), "it is not its job any more"
+        assert late.finish(got) == set(), "the worker no longer holds the job"
         assert late.take_all() == []
         assert len(running(connection)) == 1
 
@@ -195,7 +195,7 @@ def _work(
                 with guard:
                     for name in names:
                         inside[name] = inside.get(name, 0) + 1
-                        assert inside[name] == 1, f"two are in {name}"
+                        assert inside[name] == 1, f"two jobs hold {name}"
                 if chance.random() < 0.5:
                     connection.execute("select pg_sleep(0.002)")
                 with guard:
@@ -203,7 +203,7 @@ def _work(
                         inside[name] -= 1
                     ended.append(job.id)
                 claimer.finish([job])
-            # Whoever looks by the clock looks at once: this is about who gets in, not about when.
+            # All limiters are due at once: this test is about which job starts, not when.
             connection.execute(
                 "update sereno.limiters set look_at = sereno.now() where id = any(array("
                 "select id from sereno.limiters where look_at > sereno.now() for update skip locked))"
@@ -217,7 +217,7 @@ def _work(
     "choices",
     [[ONE], [keys(("one", ""), ("each", "a")), keys(("each", "a"), ("each2", "b")), keys(("each2", "b"), ("one", ""))]],
 )
-def test_claims_at_the_same_time_never_let_two_into_one_slot(
+def test_concurrent_claims_never_put_two_jobs_into_one_slot(
     database_url: str, choices: list[dict[str, object]]
 ) -> None:
     with line(database_url) as connection:
@@ -233,7 +233,7 @@ def test_claims_at_the_same_time_never_let_two_into_one_slot(
         def work() -> None:
             try:
                 _work(database_url, of, inside, guard, ended)
-            except BaseException as error:  # noqa: BLE001 - told below
+            except BaseException as error:  # noqa: BLE001 - reported below
                 failures.append(error)
 
         threads = [threading.Thread(target=work) for _ in range(3)]
@@ -262,7 +262,7 @@ def test_a_job_whose_transaction_took_long_is_found(database_url: str, of: dict[
 
 
 def _rows_read(connection: Connection) -> int:
-    """Rows of jobs and lanes that this connection has looked at, as far as it has not told anybody yet."""
+    """Return how many rows of jobs and lanes this connection has read and not reported to the statistics yet."""
     return int(
         one(
             connection,
@@ -273,7 +273,7 @@ def _rows_read(connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("lanes_in_front", [1, 2000])
-def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
+def test_exhausted_lanes_in_front_cost_a_claim_nothing(database_url: str, lanes_in_front: int) -> None:
     with line(database_url) as connection:
         set_limit(connection, "one", Limit(1))
         set_limit(connection, "each", Limit(100))
@@ -289,7 +289,7 @@ def test_what_is_exhausted_and_in_front_costs_a_claim_nothing(database_url: str,
             pass
         connection.execute("analyze sereno.jobs, sereno.lanes, sereno.limiters")
         assert len(claimer.take_all()) == 1
-        # Whoever is in front learns that there is nothing to be had.
+        # The lanes in front find their limiter exhausted.
         waiting = "select count(*) from sereno.lanes where waits_for is not null"
         until_at_rest(
             lambda: claimer.take() or one(connection, "select bool_and(waits_for is not null) from sereno.lanes"),

@@ -1,4 +1,4 @@
-"""Who may start: never more than a limit says, in turn, and nobody is forgotten who must wait."""
+"""The lane decision: never exceeds a limit, gives in turn, and forgets no waiting lane."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def counts(*lanes: Lane) -> list[int]:
 
 
 @pytest.mark.parametrize(("size", "held", "free"), [(3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (0, 0, 0)])
-def test_slots_are_for_those_who_run_and_those_who_start(size: int, held: int, free: int) -> None:
+def test_slots_count_running_and_starting_jobs(size: int, held: int, free: int) -> None:
     only = lane(1, 7)
     decision = decided([only], [slots(7, size, held)])
     assert only.count == free
@@ -103,7 +103,7 @@ def test_jobs_of_one_key_share_its_slots_where_they_need_not_start_at_once() -> 
         lambda each: setattr(each, "id", None),
     ],
 )
-def test_nobody_shares_a_slot_where_others_are_held_up_by_it(which: Callable[[Lane], None]) -> None:
+def test_jobs_do_not_share_a_slot_if_that_delays_other_lanes(which: Callable[[Lane], None]) -> None:
     only = lane(1, 7)
     which(only)
     only.units = [1] * len(only.limiters)
@@ -114,12 +114,12 @@ def test_nobody_shares_a_slot_where_others_are_held_up_by_it(which: Callable[[La
 
 def test_a_lane_of_slow_jobs_gives_as_many_as_may_run() -> None:
     lanes = [lane(1, 7), lane(2, 8)]
-    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, no_parties={1})
+    decide(taken(lanes, [slots(7, 1), slots(8, 1)]), {"q": QueueRoom(2, 10, 10)}, BANDS, slow_lanes={1})
     assert counts(*lanes) == [1, 9]
 
 
 @pytest.mark.parametrize("limiter", [slots(7, 5, closed=3.0), rate(7, 5.0, closed=3.0)])
-def test_a_closed_limiter_lets_nobody_in_and_says_until_when(limiter: Limiter) -> None:
+def test_a_closed_limiter_admits_no_job_and_has_its_opening_time(limiter: Limiter) -> None:
     only = lane(1, 7)
     (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
@@ -127,35 +127,35 @@ def test_a_closed_limiter_lets_nobody_in_and_says_until_when(limiter: Limiter) -
 
 
 @pytest.mark.parametrize("limiter", [slots(7, None, kind="unknown"), slots(7, None)])
-def test_a_limit_that_nobody_knows_lets_nobody_in(limiter: Limiter) -> None:
+def test_an_undeclared_limit_admits_no_job(limiter: Limiter) -> None:
     only = lane(1, 7)
     (written,) = decided([only], [limiter]).limiters
     assert (only.count, only.waits) == (0, 7)
     assert written.look_in(0, 0.0) is not None
 
 
-def test_an_order_lets_in_its_head_and_nobody_else() -> None:
+def test_an_order_admits_only_its_head() -> None:
     head, other = lane(2, 7, order_id=7, has_head=True), lane(1, 7, order_id=7, has_head=False)
     decided([other, head], [slots(7, 1, kind="order")])
     assert counts(other, head) == [0, 1]
 
 
-def test_nobody_of_an_order_starts_while_one_runs() -> None:
+def test_no_job_of_an_order_starts_while_one_runs() -> None:
     head = lane(1, 7, order_id=7, has_head=True)
     decided([head], [slots(7, 1, 1, kind="order")])
     assert (head.count, head.waits) == (0, 7)
 
 
 @pytest.mark.parametrize("room", [1, 2, 50])
-def test_an_order_that_gave_its_head_is_looked_at_again(room: int) -> None:
+def test_an_order_that_gave_its_head_is_checked_again(room: int) -> None:
     head = lane(1, 7, order_id=7, has_head=True)
     (written,) = decided([head], [slots(7, 1, kind="order")], room).limiters
     assert head.count == 1
     assert written.look_in(1, 0.0) == SHORTEST_LOOK
-    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head was not to be had"
+    assert written.look_in(0, 0.0) == SHORTEST_LOOK, "also when the head could not be claimed"
 
 
-def test_a_look_that_found_nothing_is_repeated_less_and_less_often() -> None:
+def test_the_poll_interval_of_an_idle_limiter_grows() -> None:
     waits = []
     for looks in range(8):
         limiter = slots(7, 1, 1)
@@ -187,7 +187,7 @@ def test_a_job_that_costs_more_than_the_burst_starts_when_it_is_full() -> None:
     assert dear.count == 0
 
 
-def test_the_first_who_must_wait_closes_a_rate_for_those_behind_it() -> None:
+def test_the_first_waiting_lane_closes_a_rate_for_later_lanes() -> None:
     dear, cheap = lane(1, 7, units=[5]), lane(2, 7, units=[1])
     (written,) = decided([dear, cheap], [rate(7, 4.0, per_second=0.5)]).limiters
     assert counts(dear, cheap) == [0, 0]
@@ -195,7 +195,7 @@ def test_the_first_who_must_wait_closes_a_rate_for_those_behind_it() -> None:
     assert written.look_in(0, 0.0) == 2.0, "when there is enough for the first"
 
 
-def test_what_passes_a_rate_starts_at_once_or_is_not_claimed() -> None:
+def test_a_job_under_a_rate_starts_at_once_or_is_not_claimed() -> None:
     rated, other = lane(1, 7), lane(2, 8)
     decision = decided([rated, other], [rate(7, 10.0), slots(8, 10)], room=6, now=1)
     assert rated.count == 1
@@ -211,19 +211,19 @@ def fair(number: int, turn: float, weight: float | None = None, *limiters: int, 
     return lane(number, *limiters, turn=turn, band=FAIR_BAND, fair=str(number), weight=weight, **more)
 
 
-def test_whoever_is_furthest_behind_is_next() -> None:
+def test_the_lane_with_the_least_service_is_next() -> None:
     behind, ahead = fair(1, 0.0), fair(2, 3.0)
     decided([ahead, behind], [], room=5)
     assert counts(behind, ahead) == [4, 1]
 
 
-def test_who_weighs_more_gets_more() -> None:
+def test_a_heavier_key_gets_more_jobs() -> None:
     heavy, light = fair(1, 0.0, 3.0), fair(2, 0.0)
     decided([heavy, light], [], room=8)
     assert counts(heavy, light) == [6, 2]
 
 
-def test_who_waited_at_a_limiter_has_saved_up_nothing() -> None:
+def test_waiting_for_a_limiter_earns_no_credit() -> None:
     waited, next_one = fair(1, 0.0, None, 7, behind=7), fair(2, 100.0)
     decided([waited, next_one], [slots(7, 10)], room=4, free=[(7, True)])
     assert counts(waited, next_one) == [2, 2]
@@ -242,10 +242,10 @@ def test_bands_are_walked_in_the_order_given(bands: list[int], first: int) -> No
     assert [each.band for each in lanes if each.count] == [first]
 
 
-# Queues, and what could not be looked at.
+# Queues, and lanes that could not be read.
 
 
-def test_the_limiters_of_a_queue_hold_for_everybody_in_it() -> None:
+def test_the_limiters_of_a_queue_apply_to_all_its_jobs() -> None:
     keyed = lane(1, 7)
     decision = decided([keyed], [slots(7, 10), slots(9, 4)], own={"q": ([9], True)})
     plain = next(each for each in decision.lanes if each.id is None)
@@ -253,14 +253,14 @@ def test_the_limiters_of_a_queue_hold_for_everybody_in_it() -> None:
     assert keyed.limiters == [7, 9]
 
 
-def test_nothing_is_kept_for_plain_jobs_that_are_not_there() -> None:
+def test_no_slot_is_reserved_for_missing_plain_jobs() -> None:
     only = lane(1, 7, band=9)
     decision = decided([only], [slots(7, 10), slots(9, 1)], own={"q": ([9], False)})
     assert only.count == 1
     assert [each.id for each in decision.lanes] == [1]
 
 
-def test_a_limiter_that_another_claim_holds_is_for_later() -> None:
+def test_a_limiter_locked_by_another_claim_is_missed() -> None:
     blocked, open_lane = lane(1, 7, 8, behind=8), lane(2, 8)
     decision = decided([blocked, open_lane], [slots(8, 5)], free=[(8, True)])
     assert decision.is_contended
@@ -269,19 +269,19 @@ def test_a_limiter_that_another_claim_holds_is_for_later() -> None:
     assert open_lane.count > 0
 
 
-def test_a_free_limiter_without_room_for_those_who_wait_is_remembered() -> None:
+def test_a_free_limiter_is_missed_when_the_queue_has_no_free_slot() -> None:
     waits = lane(1, 7, behind=7)
     decision = decided([waits], [slots(7, 5)], room=0, free=[(7, False)])
     assert decision.missed == {7}
     assert decision.lanes == []
 
 
-def test_a_limiter_that_was_due_and_nobody_waits_for_is_written() -> None:
+def test_a_due_limiter_without_waiting_lanes_is_written() -> None:
     decision = decided([], [slots(7, 5), slots(8, 5)], free=[(7, True), (8, False)])
     assert [(limiter.id, limiter.look_in(0, 0.0)) for limiter in decision.limiters] == [(7, None)]
 
 
-# Whatever comes.
+# Properties that always hold.
 
 some_limiters = st.tuples(
     st.sampled_from(["slots", "slots", "rate", "rate", "order", "unknown"]),
@@ -341,7 +341,7 @@ def worlds(draw: st.DrawFn) -> tuple[LockedLanes, dict[str, QueueRoom]]:
 
 
 @given(worlds())
-def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
+def test_no_decision_exceeds_the_free_slots_and_limits(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     room = {queue: (each.now, each.ahead) for queue, each in rooms.items()}
     held = {limiter.id: len(limiter.held) for limiter in before.limiters}
@@ -354,7 +354,7 @@ def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str
         if each.count and each.order_id is not None:
             assert (each.count, each.has_head) == (1, True)
         if each.count > each.at_once:
-            assert len(each.limiters) == 1, "who shares a slot passes one limiter"
+            assert len(each.limiters) == 1, "jobs that share a slot have one limiter"
             assert not each.is_rated
             assert each.fair is None
             assert 0 < each.at_once <= each.count <= each.at_once * MOST_IN_PARTY
@@ -365,7 +365,7 @@ def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str
         if limiter.closed or limiter.kind == "unknown":
             assert entered[limiter.id] == 0
         elif limiter.kind == "rate":
-            # What costs more than a burst counts as one here; it leaves a debt.
+            # A job that costs more than a burst counts as one here; it leaves a debt.
             assert spent[limiter.id] <= (limiter.tokens or 0.0) + 1e-9
         elif entered[limiter.id]:
             assert held[limiter.id] + entered[limiter.id] <= (limiter.slots or 0)
@@ -377,15 +377,15 @@ def test_no_decision_gives_more_than_there_is(world: tuple[LockedLanes, dict[str
 
 
 @given(worlds())
-def test_nobody_who_must_wait_is_forgotten(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
+def test_no_waiting_lane_is_forgotten(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     decision = decide(before, rooms, BANDS)
     written = {limiter.id: limiter for limiter in decision.limiters}
     for each in decision.lanes:
         if each.waits is not None:
-            look = written[each.waits].look_in(0, 0.0)
-            assert look is not None
-            assert look >= 0
+            seconds = written[each.waits].look_in(0, 0.0)
+            assert seconds is not None
+            assert seconds >= 0
         for limiter in each.limiters:
             assert limiter in written or not each.count
     for each in before.lanes:
@@ -397,7 +397,7 @@ def test_nobody_who_must_wait_is_forgotten(world: tuple[LockedLanes, dict[str, Q
 
 
 @given(worlds())
-def test_a_lane_with_nothing_in_its_way_gets_something(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
+def test_an_unblocked_lane_gets_a_job(world: tuple[LockedLanes, dict[str, QueueRoom]]) -> None:
     before, rooms = world
     alone = lane(77, queue="q", band=0, turn=-1.0)
     before.lanes.append(alone)

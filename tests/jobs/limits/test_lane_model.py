@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, no limit is exceeded, no order is broken, and no job is forgotten."""
+"""Random sequences of operations: no limit is exceeded, no order is broken, and no job is forgotten."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from tests.jobs.limits.lane_model import Promises, Start
 from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, put, set_limit
 
 QUEUES = ("default", "whole")
-# As often as this, a worker walks the priorities from the other end; here more often, so that tests end sooner.
+# How often a worker reverses the order of priorities; more often here, so that tests end sooner.
 AGEING = 3
 ENDINGS: dict[str, Callable[[], Ending]] = {
     "succeeded": lambda: None,
@@ -54,7 +54,7 @@ LIMITS: dict[str, list[Limit | Rate]] = {
 }
 OWN = {"whole": "whole", "whole.rate": "whole"}
 ACTS = ["cancel", "delete", "requeue", "promote", "rescue", "pause_tenant", "weigh"]
-# These wait for a claim that has stopped, because they change what it holds.
+# These wait for a stalled claim, because they change rows that it has locked.
 WAITING_ACTS = ["sweep", "change_limit", "close_limiter", "throttle"]
 ACTS += WAITING_ACTS
 
@@ -75,13 +75,13 @@ kinds_of_keys = st.builds(
     order=st.sampled_from([None, None, None, "o", "p"]),
     blocks=st.booleans(),
 )
-# Which job, which worker: what there is to choose from depends on rates, and these on the clock. Hypothesis has to meet
-# the same choices whenever it repeats the same steps, so it draws a number only.
+# The jobs and workers to choose from depend on rates, and these on the clock. Hypothesis needs the same choices
+# whenever it repeats the same steps, so it only draws a number.
 chances = st.integers(0, 2**32 - 1).map(Random)
 
 
 class Lanes(RuleBasedStateMachine):
-    """Four workers, one of which may stop in the middle of a claim."""
+    """Four workers, one of which may stall in the middle of a claim."""
 
     connection: Connection
     lines: tuple[Connection, ...]
@@ -95,7 +95,7 @@ class Lanes(RuleBasedStateMachine):
         self.open: dict[int, Start] = {}
         self.open_claim: list[tuple[Claimer, ClaimedJob]] = []
         self.alive: set[int] = set()
-        # Who shares slots with whom, and how many.
+        # By job, its slot group and the number of slots.
         self.slot_groups: dict[int, tuple[object, int]] = {}
         self.made: set[int] = set()
         for name, choices in LIMITS.items():
@@ -112,7 +112,7 @@ class Lanes(RuleBasedStateMachine):
         set_limit(self.connection, name, limit, queue=OWN.get(name))
         self.promises.set(name, limit)
 
-    # What callers do.
+    # Actions of callers.
 
     @initialize(of=kinds_of_keys, more=kinds_of_keys)
     def begin(self, of: dict[str, Any], more: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ class Lanes(RuleBasedStateMachine):
         options: dict[str, Any] = {"queue": queue, "priority": priority, "delay": delay, "tenant": tenant}
         self.made |= set(put(self.connection, of, count, **options))
 
-    # What workers do.
+    # Actions of workers.
 
     @rule(which=st.integers(0, 3), room=st.integers(1, 6), now=st.integers(0, 6), turned=st.booleans())
     def claim(self, which: int, room: int, now: int, turned: bool) -> None:
@@ -144,7 +144,7 @@ class Lanes(RuleBasedStateMachine):
 
     @rule(room=st.integers(1, 6))
     def claim_and_stop(self, room: int) -> None:
-        """It does not come back from its claim for a while."""
+        """Leave the transaction of a claim open for a while."""
         if self.open_claim:
             return
         self.stopped.wake()
@@ -179,7 +179,7 @@ class Lanes(RuleBasedStateMachine):
         for _, slots, members in got.slot_groups:
             self.slot_groups.update(dict.fromkeys([job.id for job in members], (object(), slots)))
         self.promises.judge(started, [*self.at_once()])
-        assert sum(map(self.promises.is_rated, started)) <= now, "what a rate let in starts at once"
+        assert sum(map(self.promises.is_rated, started)) <= now, "a job under a rate starts at once"
         for start in started:
             self.is_head(claimer.connection, start)
         claimed = [(claimer, job) for job in got.jobs]
@@ -189,7 +189,7 @@ class Lanes(RuleBasedStateMachine):
         return claimed
 
     def at_once(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """Queue and keys of what may run at once: of those who share slots, as many as they have."""
+        """Return queue and keys of the jobs that may run at once: of a slot group, as many as it has slots."""
         rows = self.connection.execute("select id, queue, keys from sereno.jobs where state = 'running'").fetchall()
         rows += [(start.id, start.queue, start.keys) for start in self.open.values()]
         seen: Counter[object] = Counter()
@@ -227,7 +227,7 @@ class Lanes(RuleBasedStateMachine):
         assert blocked == 0, "a dead letter blocks it"
 
     def claim_plain(self, chance: Random, which: int) -> None:
-        """Jobs without limits, of a queue without limits."""
+        """Claim jobs without limits, from a queue without limits."""
         claimer = self.claimers[which]
         got = claimer.plain(chance.randint(1, 4))
         for start in self.rows(self.connection, [job.id for job in got]):
@@ -237,7 +237,7 @@ class Lanes(RuleBasedStateMachine):
 
     @rule(chance=chances, outcome=st.sampled_from(sorted(ENDINGS)), remembers=st.booleans())
     def settle(self, chance: Random, outcome: str, remembers: bool) -> None:
-        """Any claim of late: those that were lost meanwhile change nothing."""
+        """Settle any recent claim: those that were lost meanwhile change nothing."""
         if not self.claims:
             return
         claimer, job = chance.choice(self.claims[-8:])
@@ -257,7 +257,7 @@ class Lanes(RuleBasedStateMachine):
             claimer.freed.pop(limiter, None)
 
     def reply_was_lost(self, _: Random, which: int) -> None:
-        """Of everything that it claimed: it gives back what it does not know of."""
+        """Lose the reply to a claim: the worker releases the jobs that it does not know of."""
         do(self.connection, transitions.release_unlisted(self.claimers[which].session, [], 0))
 
     def die(self, chance: Random, which: int) -> None:
@@ -269,7 +269,7 @@ class Lanes(RuleBasedStateMachine):
             do(self.connection, sessions.rescue(everywhere=True))
         self.claimers[which] = self.start(self.lines[1], gone.queue)
 
-    # What operators do, and time.
+    # Actions of operators, and time.
 
     @rule(chance=chances, what=st.sampled_from(ACTS))
     def operate(self, chance: Random, what: str) -> None:
@@ -344,7 +344,7 @@ class Lanes(RuleBasedStateMachine):
         assert sorted(row[0] for row in found) == sorted(self.made)
 
     def teardown(self) -> None:
-        """Nothing is forgotten: what can run does, by a worker that remembers nothing."""
+        """Check that no job is forgotten: a new worker runs all that can run."""
         try:
             if self.open_claim:
                 self.go_on("rollback")
@@ -383,7 +383,7 @@ def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -
         Lanes.connection = stack.enter_context(line(database_url))
         Lanes.lines = (stack.enter_context(line(database_url)), stack.enter_context(line(database_url)))
         for opened in (Lanes.connection, *Lanes.lines):
-            # A step that waits for a claim that has stopped would wait for ever.
+            # A step that waits for a stalled claim would wait forever.
             opened.execute("set lock_timeout = '5s'")
         run_state_machine_as_test(
             Lanes,
@@ -392,7 +392,7 @@ def test_limits_hold_and_no_job_is_forgotten(database_url: str, examples: int) -
                 stateful_step_count=40,
                 deadline=None,
                 database=None,
-                # A failure is told as it was found: to shrink it takes minutes of SQL.
+                # Report a failure without shrinking, which would take minutes of SQL.
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),

@@ -1,4 +1,4 @@
-"""Jobs of one order run one after another; whatever keeps the head from running, it is found again afterwards."""
+"""Jobs of one order run one after another; a head that was blocked is found again afterwards."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from tests.facts import advance
 from tests.jobs.job_steps import Connection, do, line
 from tests.jobs.limits.lane_steps import LONGEST_LOOK, Claimer, keys, limited_job, put, set_limit
 
-# A claim with room for exactly one job, and one with room for more: they end differently.
+# A claim with one free slot, and one with more: they take different paths.
 either_room = pytest.mark.parametrize("room", [1, 5])
 
 
 def later(connection: Connection) -> None:
-    """Long enough for everything that is looked at by the clock."""
+    """Advance the clock until every limiter is due."""
     advance(connection, LONGEST_LOOK + 1)
 
 
@@ -34,7 +34,7 @@ def test_one_after_another_in_the_order_of_enqueue(database_url: str, room: int)
 
 @either_room
 @pytest.mark.parametrize("ending", [Retry(after=30), Dead("no"), Cancel("no"), None])
-def test_those_behind_wait_for_a_retry_and_for_nothing_else(database_url: str, room: int, ending: object) -> None:
+def test_later_jobs_of_an_order_wait_only_for_a_retry(database_url: str, room: int, ending: object) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         first, second = put(connection, keys(order="a"), 2)
@@ -80,7 +80,7 @@ def test_a_dead_letter_that_is_retried_runs_first(database_url: str, room: int) 
 
 
 @either_room
-def test_a_head_of_a_paused_tenant_is_found_when_the_tenant_goes_on(database_url: str, room: int) -> None:
+def test_a_head_of_a_paused_tenant_is_found_after_resume(database_url: str, room: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), tenant="t")
@@ -102,7 +102,7 @@ def test_a_head_that_one_worker_does_not_know_is_found_by_another(database_url: 
 
 @either_room
 def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, room: int) -> None:
-    """An enqueue with the same unique key locks the job that it finds, and changes nothing."""
+    """An enqueue with the same unique key locks the existing job without changing it."""
     with line(database_url) as connection, line(database_url) as caller:
         claimer = Claimer(connection)
         made = put(connection, keys(order="a"), unique_key="u")
@@ -114,7 +114,7 @@ def test_a_head_that_was_locked_for_a_moment_is_found_again(database_url: str, r
 
 
 @either_room
-def test_a_head_that_gets_another_key_leaves_the_front(database_url: str, room: int) -> None:
+def test_a_head_that_gets_another_key_no_longer_blocks(database_url: str, room: int) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         put(connection, keys(order="a"), unique_key="u", delay=3600)
@@ -127,7 +127,7 @@ def test_a_head_that_gets_another_key_leaves_the_front(database_url: str, room: 
 
 @either_room
 @pytest.mark.parametrize("way", ["cancel", "delete"])
-def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, room: int, way: str) -> None:
+def test_a_removed_head_unblocks_the_next_job(database_url: str, room: int, way: str) -> None:
     with line(database_url) as connection:
         claimer = Claimer(connection)
         head = put(connection, keys(order="a"), delay=3600)
@@ -138,12 +138,12 @@ def test_a_head_that_is_taken_away_lets_the_next_one_pass(database_url: str, roo
 
 
 @either_room
-def test_two_lanes_of_one_order_with_fair_keys_do_not_hold_each_other_up(database_url: str, room: int) -> None:
-    """The head stands in the lane whose turn is later; the other lane has nothing to give."""
+def test_two_lanes_of_one_order_with_fair_keys_do_not_block_each_other(database_url: str, room: int) -> None:
+    """The head is in the lane with the later turn; the other lane has nothing to give."""
     with line(database_url) as connection:
         claimer = Claimer(connection)
         do(connection, limits.weigh("seldom", 0.01, "me"))
-        # It has had its part: its turn is far behind that of whoever comes new.
+        # It already had its share: its turn is far behind that of a new lane.
         ahead = put(connection, keys(fair="seldom"), 2)
         assert claimer.take_all(room) == ahead
         head = put(connection, keys(fair="seldom", order="a"))
@@ -161,7 +161,7 @@ def test_two_lanes_of_one_order_with_fair_keys_do_not_hold_each_other_up(databas
 
 @pytest.mark.parametrize("limit", [Limit(1), Rate(1, per="1h")])
 @pytest.mark.parametrize("fair", [None, "f"])
-def test_what_a_queue_gives_is_not_kept_for_plain_jobs_that_are_not_there(
+def test_a_queue_limit_reserves_nothing_for_missing_plain_jobs(
     database_url: str, limit: Limit | Rate, fair: str | None
 ) -> None:
     with line(database_url) as connection:

@@ -1,4 +1,4 @@
-"""Limits as they are declared: checked where they are written, and filled in from what a job carries."""
+"""Declarations of limits: validated when declared, with keys filled in from the job."""
 
 import re
 from typing import Any
@@ -49,17 +49,17 @@ def task(**options: Any) -> TaskDefinition:
         ("{größe}", [(True, "größe")]),
     ],
 )
-def test_a_template_is_text_and_words(template: str, parts: list[tuple[bool, str]]) -> None:
+def test_a_template_is_split_into_text_and_placeholders(template: str, parts: list[tuple[bool, str]]) -> None:
     assert parse(template) == parts
 
 
 @given(st.text())
-def test_no_text_is_lost_by_reading_a_template(template: str) -> None:
+def test_parsing_a_template_loses_no_text(template: str) -> None:
     assert "".join(f"{{{text}}}" if is_word else text for is_word, text in parse(template)) == template
 
 
 @given(st.text(alphabet="{}ab\\ \"'", max_size=20))
-def test_what_is_filled_in_is_not_read_again(value: str) -> None:
+def test_filled_in_values_are_literal(value: str) -> None:
     assert fill("<{a}|{b}>", {"a": value, "b": "{a}"}) == f"<{value}|{{a}}>"
 
 
@@ -67,7 +67,7 @@ def test_what_is_filled_in_is_not_read_again(value: str) -> None:
     ("value", "text"),
     [(None, ""), (True, "true"), (False, "false"), (0, "0"), (-7, "-7"), (2**70, str(2**70)), ("", "")],
 )
-def test_what_a_value_looks_like_in_a_key(value: Any, text: str) -> None:
+def test_values_have_a_fixed_form_in_a_key(value: Any, text: str) -> None:
     assert fill("{a}", {"a": value}) == text
 
 
@@ -76,12 +76,12 @@ def test_an_argument_that_is_missing_is_empty() -> None:
 
 
 @pytest.mark.parametrize("value", [1.0, 1.5, float("nan"), [], {}, ["a"], b"a", object()])
-def test_what_has_no_one_text_is_refused(value: Any) -> None:
+def test_a_value_without_a_canonical_text_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArguments, match=r"\{a\} cannot be part of a key"):
         fill("{a}", {"a": value})
 
 
-def test_a_key_has_a_length() -> None:
+def test_a_key_has_a_maximum_length() -> None:
     assert len(fill("{a}", {"a": "x" * NAME_LIMIT})) == NAME_LIMIT
     with pytest.raises(InvalidArguments, match=str(NAME_LIMIT + 1)):
         fill("-{a}", {"a": "x" * NAME_LIMIT})
@@ -98,12 +98,12 @@ def test_a_key_is_text(key: Any) -> None:
 
 @pytest.mark.parametrize("slots", [-1, MOST_SLOTS + 1, 1.0, "1", None, True])
 def test_slots_are_a_whole_number(slots: Any) -> None:
-    with pytest.raises(ConfigurationError, match="how many at once"):
+    with pytest.raises(ConfigurationError, match="the number of slots"):
         Limit(slots)
 
 
 @pytest.mark.parametrize("slots", [0, 1, MOST_SLOTS])
-def test_a_limit_may_be_nothing_at_all(slots: int) -> None:
+def test_a_limit_may_be_zero(slots: int) -> None:
     assert Limit(slots).numbers == {"slots": slots}
 
 
@@ -128,7 +128,7 @@ def test_a_limit_may_be_nothing_at_all(slots: int) -> None:
         {"amount": 1, "name": "x" * 201},
     ],
 )
-def test_a_rate_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_rate_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SerenoError):
         Rate(**wrong)
 
@@ -167,7 +167,7 @@ def test_limits_are_named_after_their_owner() -> None:
         ({"rate": Limit(1)}, r"takes Rate\(…\)"),
         ({"fair_key": ""}, "fair_key is a template"),
         ({"order_key": 7}, "order_key is a template"),
-        ({"dead_blocks": True}, "there is none"),
+        ({"dead_blocks": True}, "needs an order_key"),
     ],
 )
 def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any], words: str) -> None:
@@ -184,7 +184,7 @@ def test_a_declaration_that_contradicts_itself_is_refused(options: dict[str, Any
         {"order_key": "{account}-{other}"},
     ],
 )
-def test_a_word_that_is_no_argument_is_refused_where_it_is_declared(options: dict[str, Any]) -> None:
+def test_a_placeholder_that_is_not_an_argument_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=re.escape("{account}, {pages}")):
         task(**options)
 
@@ -224,18 +224,18 @@ def test_units_from_an_argument_stay_in_range(pages: Any, units: int) -> None:
 
 
 @pytest.mark.parametrize("pages", [None, True, "many", ""])
-def test_units_that_are_no_number_are_refused(pages: Any) -> None:
-    with pytest.raises(InvalidArguments, match="is no whole number"):
+def test_units_that_are_not_a_number_are_refused(pages: Any) -> None:
+    with pytest.raises(InvalidArguments, match="is not a whole number"):
         rule("t", rate=Rate(1, units="{pages}")).keys({"pages": pages})
 
 
-def test_a_rule_that_says_nothing() -> None:
+def test_an_empty_rule_has_no_keys() -> None:
     assert not NO_RULE
     assert (NO_RULE.keys({}), NO_RULE.as_row(), NO_RULE.words) == ({}, {}, set())
     assert merged([None, NO_RULE], {}) == {}
 
 
-def test_limits_that_come_with_a_job_bring_their_numbers() -> None:
+def test_limits_given_with_a_job_store_their_numbers() -> None:
     given_with = KeyRule((Limit(3, name="x"), Rate(2, per="1s", name="y")), extra=True)
     assert given_with.keys({})["limits"] == [
         ["x", "", 1, {"slots": 3}],
@@ -287,7 +287,7 @@ def test_a_queue_is_declared_once() -> None:
         registry.add_queue(define_queue("q", fair_key="{tenant}"))
 
 
-def test_a_limit_of_a_queue_without_a_key_is_the_whole_queues() -> None:
+def test_a_queue_limit_without_a_key_applies_to_the_whole_queue() -> None:
     found = define_queue("q", concurrency=[Limit(9), Limit(2, key="{tenant}")], rate=Rate(5), fair_key="{tenant}")
     assert found == QueueDefinition(
         "q",
@@ -302,7 +302,7 @@ def test_a_rate_of_a_whole_queue_counts_jobs(options: dict[str, Any]) -> None:
         define_queue("q", **options)
 
 
-def test_the_keys_of_a_queue_know_no_arguments() -> None:
+def test_keys_of_a_queue_cannot_use_arguments() -> None:
     with pytest.raises(ConfigurationError, match=re.escape("{account}")):
         define_queue("q", concurrency=Limit(1, key="{account}"))
 

@@ -1,4 +1,4 @@
-"""Limits as people change them: what holds, what is refused and why, what the audit says."""
+"""Operator changes of limits: their effect, refusals and audit entries."""
 
 import math
 from datetime import UTC, datetime
@@ -20,13 +20,13 @@ HOSTILE = ["", TOO_LONG, "a\x00b", "\ud800", None, 7]
 
 @pytest.fixture
 def limited(manual: ManualWorker) -> ManualWorker:
-    """Limits of each kind, declared as a worker does when it starts."""
+    """Declare limits of each kind, as a worker does when it starts."""
 
     @manual.app.task(
         name="sync", concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood", burst=10)
     )
     def sync(name: str) -> None:
-        """Nobody runs it here."""
+        """Never run in this test."""
 
     manual.app.queue("reconcile", concurrency=Limit(3))
     manual.app.queue("apart", concurrency=Limit(4, key="{tenant}"), rate=Rate(5, name="own.rate"))
@@ -57,10 +57,10 @@ def test_numbers_in_words() -> None:
     assert limits.in_words(Rate(2000, per="1d").numbers) == "2,000 a day, burst 1"
 
 
-def test_slots_are_changed_and_go_back(limited: ManualWorker) -> None:
+def test_slots_are_changed_and_reset(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    changed = run(limits.set_slots("sync.concurrency", 5, note="more room", actor="eve@desk"))
-    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more room", "eve@desk")
+    changed = run(limits.set_slots("sync.concurrency", 5, note="more slots", actor="eve@desk"))
+    assert (changed.slots, changed.overridden, changed.note, changed.changed_by) == (5, True, "more slots", "eve@desk")
     assert changed.declared == {"slots": 2}
     run(declare(limited.app.registry, "shop"))
     assert found(limited.app, "sync.concurrency").slots == 5, "a deploy does not undo it"
@@ -75,7 +75,7 @@ def test_slots_are_changed_and_go_back(limited: ManualWorker) -> None:
         ("eve@desk", "limit.reset", "limit sync.concurrency"),
     ]
     detail = one(limited.connection, "select detail from sereno.audit where action = 'limit.set'")
-    assert detail == {"slots": 5, "queue": None, "note": "more room", "before": {"slots": 2}}
+    assert detail == {"slots": 5, "queue": None, "note": "more slots", "before": {"slots": 2}}
 
 
 def test_a_rate_is_changed_with_its_burst_or_with_the_default(limited: ManualWorker) -> None:
@@ -103,13 +103,15 @@ def test_a_queue_that_the_code_limits_keeps_its_limit_whatever_its_name(limited:
         run(limits.change(queue="apart", slots=9))
     assert run(limits.change("apart.slots", queue="apart", slots=9)).queue == "apart"
     run(limits.change("apart.more", queue="apart", slots=8))
-    with pytest.raises(InvalidArguments, match=r"several such limits: name one of apart\.more, apart\.slots"):
+    with pytest.raises(
+        InvalidArguments, match=r"several such limits: give the name of one of apart\.more, apart\.slots"
+    ):
         run(limits.change(queue="apart", slots=7))
     with pytest.raises(InvalidArguments, match="holds for the queue apart"):
         run(limits.change("apart.more", queue="mail", slots=7))
 
 
-def test_an_unknown_name_is_answered_with_those_that_there_are(limited: ManualWorker) -> None:
+def test_an_unknown_name_is_refused_with_the_existing_names(limited: ManualWorker) -> None:
     run = limited.app.database.run
     for operation in (
         limits.show("ifod"),
@@ -125,8 +127,8 @@ def test_an_unknown_name_is_answered_with_those_that_there_are(limited: ManualWo
     assert limited.audit() == []
 
 
-def test_without_any_limit_an_unknown_name_is_told_where_limits_come_from(manual: ManualWorker) -> None:
-    with pytest.raises(ConfigurationError, match="a worker writes those of its code when it starts"):
+def test_an_unknown_name_without_any_limit_explains_where_limits_come_from(manual: ManualWorker) -> None:
+    with pytest.raises(ConfigurationError, match="a worker stores the declared ones when it starts"):
         manual.app.database.run(limits.find("ifood"))
 
 
@@ -183,7 +185,7 @@ def test_bad_numbers_are_refused_before_anything_is_written(limited: ManualWorke
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:12])
-def test_hostile_words_are_refused(limited: ManualWorker, text: Any) -> None:
+def test_hostile_names_are_refused(limited: ManualWorker, text: Any) -> None:
     run = limited.app.database.run
     operations: list[Any] = [limits.find(text), limits.set_slots(text, 1), limits.reset(text), limits.close(text, 1)]
     if text is not None:
@@ -204,8 +206,8 @@ def test_hostile_words_are_refused(limited: ManualWorker, text: Any) -> None:
     assert limited.audit() == []
 
 
-def test_a_queue_whose_name_is_no_name_for_a_limit_is_told_so(limited: ManualWorker) -> None:
-    with pytest.raises(InvalidArguments, match="is no name for a limit"):
+def test_a_queue_whose_name_is_not_valid_for_a_limit_is_refused(limited: ManualWorker) -> None:
+    with pytest.raises(InvalidArguments, match="is not a valid limit name"):
         limited.app.database.run(limits.change(queue='a "queue" of its own', slots=1))
     named = limited.app.database.run(limits.change("quoted", queue='a "queue" of its own', slots=1))
     assert named.queue == 'a "queue" of its own'
@@ -215,7 +217,7 @@ def test_close_until_and_open_again(limited: ManualWorker) -> None:
     run = limited.app.database.run
     until = run(limits.close("ifood", "30s", actor="eve@desk"))
     assert 20 < (until - datetime.now(UTC)).total_seconds() <= 30
-    assert run(limits.close("ifood", 1)) == until, "closing never shortens"
+    assert run(limits.close("ifood", 1)) == until, "closing again never shortens the time"
     detail = run(limits.show("ifood"))
     assert detail.limit.closed == 1
     assert [(limiter.key, limiter.closed_until) for limiter in detail.keys] == [("", until)]
@@ -228,9 +230,9 @@ def test_close_until_and_open_again(limited: ManualWorker) -> None:
     assert limited.audit()[0] == ("eve@desk", "limit.close", "limit ifood")
 
 
-def test_keys_that_are_counted_apart_are_closed_one_by_one(limited: ManualWorker) -> None:
+def test_keys_that_are_counted_separately_are_closed_one_by_one(limited: ManualWorker) -> None:
     run = limited.app.database.run
-    with pytest.raises(InvalidArguments, match=r"counts each \{tenant\} apart: say which key"):
+    with pytest.raises(InvalidArguments, match=r"counts each \{tenant\} separately: give the key"):
         run(limits.close("sync.concurrency", 30))
     run(limits.close("sync.concurrency", 30, key="r1"))
     run(limits.close("sync.concurrency", 30, key="r'2\""))
@@ -245,18 +247,18 @@ def test_keys_that_are_counted_apart_are_closed_one_by_one(limited: ManualWorker
 
 
 @pytest.mark.parametrize("length", [0, -1, math.nan, math.inf, 1e300, "soon", None, "1000000w"], ids=str)
-def test_a_limit_is_closed_for_a_time_that_makes_sense(limited: ManualWorker, length: Any) -> None:
+def test_an_invalid_closing_time_is_refused(limited: ManualWorker, length: Any) -> None:
     with pytest.raises(InvalidArguments):
         limited.app.database.run(limits.close("ifood", length))
 
 
-def test_a_limit_that_came_with_a_job_stays_while_jobs_carry_it(limited: ManualWorker) -> None:
+def test_a_limit_given_with_a_job_stays_while_jobs_use_it(limited: ManualWorker) -> None:
     run = limited.app.database.run
     task = limited.app.task(name="call")(lambda: None)
     job = task.using(concurrency=Limit(1, key="{tenant}", name="guest"), tenant="r1", delay="1h").enqueue()
     limited.connection.execute("insert into sereno.limits (name, kind, slots) values ('guest', 'slots', 1)")
     run(limits.set_slots("guest", 3))
-    with pytest.raises(Refused, match="jobs carry it: set other numbers"):
+    with pytest.raises(Refused, match="jobs use it: set other numbers"):
         run(limits.reset("guest"))
     limited.connection.execute("delete from sereno.jobs where id = %s", [job.id])
     assert run(limits.reset("guest")) is None

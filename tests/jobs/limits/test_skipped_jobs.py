@@ -1,4 +1,4 @@
-"""Claims by SQL and claims of lanes: however many jobs they have to pass over, each reads a bounded number of rows."""
+"""Claims by SQL and claims of lanes read a bounded number of rows, however many jobs they pass over."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ WHY = ["tenant", "task", "unknown task"]
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Every number of rows is a small one."""
+    """Make every bound on rows small."""
     monkeypatch.setattr(lane_claim, "MOST_ROWS", LANES)
     monkeypatch.setattr(lane_claim, "FEWEST_ROWS", 10)
     with line(database_url) as opened:
@@ -36,13 +36,13 @@ def pause(connection: Connection, why: str) -> None:
 
 
 def fill(connection: Connection, why: str, of: dict[str, object] | None = None) -> None:
-    """Many jobs that cannot be claimed."""
+    """Create many jobs that cannot be claimed."""
     options = {"tenant": "big"} if why == "tenant" else {"task": "big"}
     put(connection, of, MANY, **options)
 
 
 def counted(connection: Connection, index: str, act: Callable[[], list[int]], costs: list[int]) -> list[int]:
-    """What the act answers; how many entries of the index it read is added to the costs."""
+    """Return the result of the action; add the number of index entries that it read to the costs."""
 
     def read() -> int:
         connection.execute("select pg_stat_force_next_flush()")
@@ -81,9 +81,9 @@ def test_a_claim_by_sql_reads_no_more_than_its_share(connection: Connection, why
         advance(connection, 31)
         found += claim()
     assert sorted(found) == [behind, new]
-    # A queue with a limit of its own is looked at again after its limiters were made.
+    # A queue with a limit of its own is read again after its limiters were created.
     assert max(costs) <= (4 if queue_limit else 2) * (2 * FLOOR + BACK) + 100
-    assert sum(costs) >= 2 * MANY, "everything is looked at again and again"
+    assert sum(costs) >= 2 * MANY, "everything is read repeatedly"
 
 
 def test_a_job_whose_transaction_took_long_is_found_below_the_floor(connection: Connection, database_url: str) -> None:
@@ -146,8 +146,8 @@ def test_jobs_of_one_lane_behind_many_that_are_passed_over(
 
 
 @pytest.mark.parametrize("ends", ["resume", "time"])
-def test_what_a_lane_has_passed_over_is_looked_at_again(connection: Connection, ends: str) -> None:
-    """Also of a lane that has other jobs without end, and for a worker that came later."""
+def test_passed_over_jobs_of_a_lane_are_read_again(connection: Connection, ends: str) -> None:
+    """Also in a lane with an endless supply of other jobs, and for a worker that started later."""
     of = keys(("each", "a"))
     set_limit(connection, "each", Limit(100))
     fill(connection, "tenant", of)

@@ -1,4 +1,4 @@
-"""Jobs that share slots, in the list of a limiter."""
+"""Slot groups in the list of a limiter."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ def lists(draw: st.DrawFn) -> list[int]:
     return held
 
 
-def test_a_job_has_a_slot_and_a_party_has_as_many_as_it_says() -> None:
+def test_a_job_has_one_slot_and_a_slot_group_its_number() -> None:
     held = [4, 5, -2, 6, 7, 8, -1, 9, 10]
     assert slot_groups(held)[1:] == [(2, [6, 7, 8]), (1, [9, 10])]
     assert taken(held) == 2 + 2 + 1
@@ -24,18 +24,18 @@ def test_a_job_has_a_slot_and_a_party_has_as_many_as_it_says() -> None:
     assert taken([]) == 0
 
 
-def test_a_party_with_a_slot_for_everyone_is_none() -> None:
+def test_a_slot_group_with_a_slot_for_each_job_is_dissolved() -> None:
     assert without([4, -2, 6, 7, 8], {7}) == [4, 6, 8]
     assert without([4, -2, 6, 7, 8], {4, 6, 7, 8}) == []
     assert joined([4], 2, [5, 6]) == [5, 6, 4]
 
 
-def test_who_left_and_came_back_stands_there_once() -> None:
+def test_a_job_claimed_again_is_listed_once() -> None:
     assert joined([-1, 4, 5, 6], 1, [4]) == [4, -1, 5, 6]
 
 
 @given(lists(), ids)
-def test_whoever_leaves_never_takes_a_slot_and_never_frees_one_in_use(held: list[int], gone: list[int]) -> None:
+def test_removing_jobs_never_changes_the_slots_of_others(held: list[int], gone: list[int]) -> None:
     left = without(held, set(gone))
     assert sorted(job for job in left if job > 0) == sorted(job for job in held if job > 0 and job not in gone)
     assert taken(left) <= taken(held)
@@ -43,7 +43,7 @@ def test_whoever_leaves_never_takes_a_slot_and_never_frees_one_in_use(held: list
 
 
 @given(lists(), st.integers(1, 4), ids)
-def test_newcomers_take_their_slots_and_no_more(held: list[int], slots: int, jobs: list[int]) -> None:
+def test_new_jobs_take_only_their_slots(held: list[int], slots: int, jobs: list[int]) -> None:
     before = taken(without(held, set(jobs)))
     after = joined(held, slots, jobs)
     assert taken(after) == before + min(slots, len(jobs))

@@ -1,4 +1,4 @@
-"""A sweep of lanes and limiters looks at every row once, however many are in use and however many are idle."""
+"""A sweep of lanes and limiters reads every row once, however many are in use or idle."""
 
 import psycopg
 import pytest
@@ -11,7 +11,7 @@ KEYS = 20_000
 
 
 def fill(connection: psycopg.Connection) -> None:
-    """As many keys that are in use as keys that nobody used for two hours; their numbers may be negative."""
+    """Create equal numbers of keys in use and keys unused for two hours; their ids may be negative."""
     connection.execute("insert into sereno.limits (name, kind, slots) values ('l', 'slots', 2)")
     for half, age in ((0, "10 minutes"), (1, "2 hours")):
         ids = f"i * 2 + {half} - {KEYS}"
@@ -42,5 +42,5 @@ def test_a_sweep_is_linear(database_url: str, table: str) -> None:
             assert one(connection, f"select count(*) from sereno.{table}") == KEYS
             looked_at = one(connection, read, f"sereno.{table}") - KEYS
         assert pages == 2 * KEYS / limits.SWEEP + 1
-        # Each row when its page is read; those that are idle when they are locked and when they are deleted.
+        # Each row is read with its page; idle ones again when they are locked and deleted.
         assert looked_at <= 2 * KEYS + 2 * KEYS + limits.SWEEP

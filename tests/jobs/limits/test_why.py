@@ -1,4 +1,4 @@
-"""Why is it not running, when there are limits? One test an answer."""
+"""`why` for jobs with limits: one test for each reason."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.jobs.limits.lane_steps import Claimer, keys, put, set_limit
 
 Connection = psycopg.Connection[Any]
 
-SOON = "It should start within moments; if it does not, look at `sereno doctor`."
+SOON = "It should start within moments; if it does not, run `sereno doctor`."
 
 
 def _why(app: Sereno, job_id: int) -> str:
@@ -34,23 +34,23 @@ def claimer(connection: Connection) -> Claimer:
     return Claimer(connection)
 
 
-def test_every_slot_of_its_key_is_taken_and_by_whom(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_every_slot_of_its_key_is_taken_with_the_holders(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "sync.concurrency", Limit(2))
     first, second, third, fourth = put(connection, keys(("sync.concurrency", "r42")), 4)
     assert claimer.take() == [first, second]
     advance(connection, 7200)
-    answer = _why(app, third)
-    assert answer.startswith(
-        "The limit sync.concurrency lets 2 at once through for the key 'r42', and 2 are running: "
+    text = _why(app, third)
+    assert text.startswith(
+        "The limit sync.concurrency allows 2 at once for the key 'r42', and 2 are running: "
         f"jobs {first} and {second} (task work, running for 2 h, worker session {claimer.session})."
     )
-    assert "ahead" not in answer
+    assert "ahead" not in text
     assert "1 job with the same keys is ahead of it." in _why(app, fourth)
     (other,) = put(connection, keys(("sync.concurrency", "r43")))
     assert _why(app, other) == SOON
 
 
-def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
+def test_slots_of_several_workers_are_listed_separately_up_to_a_bound(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "l", Limit(5))
@@ -59,29 +59,27 @@ def test_slots_of_several_workers_are_told_apart_and_not_all_are_named(
     assert claimer.take(1) == [ids[0]]
     assert other.take(4) == ids[1:5]
     claimer.take()
-    answer = _why(app, ids[5])
-    assert "The limit l lets 5 at once through, and 5 are running: " in answer
-    assert f"job {ids[0]} (task work, running for" in answer
-    assert f"worker session {other.session}) and 2 more." in answer
+    text = _why(app, ids[5])
+    assert "The limit l allows 5 at once, and 5 are running: " in text
+    assert f"job {ids[0]} (task work, running for" in text
+    assert f"worker session {other.session}) and 2 more." in text
 
 
-def test_a_limit_of_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_of_zero(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(0))
     (job,) = put(connection, keys(("l", "k")))
     assert claimer.take() == []
-    assert "The limit l for the key 'k' lets nobody through: it is 0." in _why(app, job)
+    assert "The limit l for the key 'k' admits no jobs: it is 0." in _why(app, job)
 
 
-def test_a_slot_came_free_and_somebody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_free_slot_will_be_assigned(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Limit(1))
     _, second = put(connection, keys(("l", "k")), 2)
     claimer.wake()
     (job,) = claimer.claim().jobs
     claimer.finish([job])
-    answer = _why(app, second)
-    assert (
-        "lets 1 at once through for the key 'k', and 0 are running: a worker gives away what came free within" in answer
-    )
+    text = _why(app, second)
+    assert "allows 1 at once for the key 'k', and 0 are running: a worker will assign the free slots within" in text
 
 
 def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -89,20 +87,20 @@ def test_a_rate_says_when_the_next_one_may_start(app: Sereno, connection: Connec
     ids = put(connection, keys(("ifood", "")), 4)
     assert claimer.take() == ids[:1]
     claimer.take()
-    # Half an hour less than a day: the words stay the same for so long.
+    # Half an hour less than a day: the text does not change within that time.
     advance(connection, 23.5 * 3600)
-    answer = _why(app, ids[3])
-    assert "The limit ifood lets 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in answer
-    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in answer
+    text = _why(app, ids[3])
+    assert "The limit ifood allows 1 start in 2 d, and 0.5 are left: the next one may start in 1 d." in text
+    assert "2 jobs with the same keys are ahead of it, so it starts in 5 d at the earliest." in text
     advance(connection, 25 * 3600)
     assert "1.0 are left: the next one may start now." in _why(app, ids[1])
 
 
-def test_what_a_job_takes_of_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_the_cost_of_a_job_under_a_rate(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "pages", Rate(10, per="1h", burst=5))
     first, second = put(connection, keys(("pages", "k", 5)), 2)
     assert claimer.take() == [first]
-    assert "lets 10 start in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
+    assert "allows 10 starts in 1 h for the key 'k' (this one takes 5), and 0." in _why(app, second)
 
 
 def test_a_closed_limit_says_until_when_and_how_to_open_it(
@@ -112,35 +110,33 @@ def test_a_closed_limit_says_until_when_and_how_to_open_it(
     do(connection, limits.close("ifood", "r1", 3600))
     (job,) = put(connection, keys(("ifood", "r1")))
     assert claimer.take() == []
-    answer = _why(app, job)
-    assert answer.startswith("The limit ifood is closed for the key 'r1' until 20")
-    assert "sereno limit open ifood --key r1" in answer
-    assert "the next one may start" not in answer
+    text = _why(app, job)
+    assert text.startswith("The limit ifood is closed for the key 'r1' until 20")
+    assert "sereno limit open ifood --key r1" in text
+    assert "the next one may start" not in text
 
 
-def test_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_an_undeclared_limit(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, keys(("lost", "k")))
     assert claimer.take() == []
-    answer = _why(app, job)
-    assert answer.startswith("Nobody has declared the limit lost that it carries")
-    assert "sereno limit set lost" in answer
+    text = _why(app, job)
+    assert text.startswith("The limit lost that it uses is not declared")
+    assert "sereno limit set lost" in text
 
 
-def test_a_limit_that_comes_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_given_with_the_job_is_not_unknown(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, {"limits": [["own", "", 1, {"slots": 1}]]})
     assert _why(app, job) == SOON
     assert claimer.take() == [job]
 
 
-def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
+def test_a_limit_of_the_whole_queue_applies_to_plain_jobs_too(
     app: Sereno, connection: Connection, claimer: Claimer
 ) -> None:
     set_limit(connection, "queue.default.concurrency", Limit(1), queue="default")
     first, second, third = put(connection, None, 3)
     assert claimer.take() == [first]
-    words = (
-        "The limit queue.default.concurrency lets 1 at once through for its whole queue 'default', and 1 is running: "
-    )
+    words = "The limit queue.default.concurrency allows 1 at once for its whole queue 'default', and 1 is running: "
     assert words + f"job {first} (task work" in _why(app, second)
     assert "1 job is ahead of it in its queue" in _why(app, third)
     (keyed,) = put(connection, keys(fair="t1"))
@@ -152,7 +148,7 @@ def test_a_limit_of_the_whole_queue_holds_for_plain_jobs_too(
 def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second, third = put(connection, keys(order="acct"), 3)
     assert _why(app, head) == SOON
-    assert f"job {head} (task work), is ready. To ask why it does not run: sereno why {head}" in _why(app, second)
+    assert f"job {head} (task work), is ready. To see why it does not run: sereno why {head}" in _why(app, second)
     claimer.wake()
     (job,) = claimer.claim().jobs
     advance(connection, 7200)
@@ -163,10 +159,10 @@ def test_behind_the_head_of_its_order(app: Sereno, connection: Connection, claim
     assert "2 jobs with its order key wait until it has ended ('acct')." in _why(app, head)
     claimer.finish([job], Settlement("retry", delay=600.0, error=describe(OSError("no route"))))
     assert "is scheduled for 20" in _why(app, second)
-    assert f"To ask why: sereno why {head}" in _why(app, second)
-    answer = _why(app, head)
-    assert "OSError: no route" in answer
-    assert "2 jobs with its order key wait until it has ended ('acct')." in answer
+    assert f"To see why: sereno why {head}" in _why(app, second)
+    text = _why(app, head)
+    assert "OSError: no route" in text
+    assert "2 jobs with its order key wait until it has ended ('acct')." in text
 
 
 def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -175,10 +171,10 @@ def test_a_dead_letter_that_blocks_its_key(app: Sereno, connection: Connection, 
     (job,) = claimer.claim().jobs
     claimer.finish([job], Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
     for waits in (second, third):
-        answer = _why(app, waits)
-        assert answer.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
-        assert f"sereno job retry {head}" in answer
-        assert f"sereno job delete {head}" in answer
+        text = _why(app, waits)
+        assert text.startswith(f"The dead letter {head} (task work) blocks its order key 'acct'")
+        assert f"sereno job retry {head}" in text
+        assert f"sereno job delete {head}" in text
     drive(jobs.delete(JobFilter(ids=[head])), app.database.run)
     assert _why(app, second) == SOON
 
@@ -194,13 +190,13 @@ def test_whose_turn_it_is(app: Sereno, connection: Connection, claimer: Claimer)
     connection.execute("update sereno.lanes set turn = 0 where fair = 't2'")
     connection.execute("update sereno.lanes set turn = 1 where fair = 't3'")
     connection.execute("update sereno.lanes set turn = 9 where fair = 't1'")
-    answer = _why(app, behind)
-    assert "1 job with the same keys is ahead of it." in answer
+    text = _why(app, behind)
+    assert "1 job with the same keys is ahead of it." in text
     (first,) = connection.execute("select id from sereno.jobs where keys ->> 'fair' = 't2'").fetchall()
     assert _why(app, first[0]) == SOON
     assert (
         "It takes turns by its fair key 't1' (weight 2): 2 other keys are in front of it by turn, the next is 't2'."
-        in answer
+        in text
     )
 
 
@@ -213,10 +209,10 @@ def test_other_keys_wait_for_the_same_limit(app: Sereno, connection: Connection,
     (last,) = put(connection, keys(("shared", ""), ("own9", "")))
     set_limit(connection, "own9", Limit(1))
     claimer.take()
-    answer = _why(app, last)
-    assert "The limit shared lets 1 at once through, and 1 is running" in answer
-    assert "2 other keys wait for the same limit in front of it." in answer
-    assert "own9" not in answer
+    text = _why(app, last)
+    assert "The limit shared allows 1 at once, and 1 is running" in text
+    assert "2 other keys wait for the same limit in front of it." in text
+    assert "own9" not in text
 
 
 def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, claimer: Claimer) -> None:
@@ -224,13 +220,13 @@ def test_a_running_job_says_what_it_holds(app: Sereno, connection: Connection, c
     set_limit(connection, "r", Rate(5))
     (job,) = put(connection, keys(("a", "k"), ("r", "")))
     assert claimer.take() == [job]
-    answer = _why(app, job)
-    assert "It holds a slot of the limit a for the key 'k': 1 of 3 is taken." in answer
-    assert "limit r" not in answer
+    text = _why(app, job)
+    assert "It holds a slot of the limit a for the key 'k': 1 of 3 is taken." in text
+    assert "limit r" not in text
 
 
-def test_it_reads_no_more_than_it_must(connection: Connection, claimer: Claimer) -> None:
-    """A lane with very many jobs, an order with many: by index, and never all of them."""
+def test_it_reads_by_index_and_bounded(connection: Connection, claimer: Claimer) -> None:
+    """A lane and an order with very many jobs are read by index, and never completely."""
     connection.execute(
         "insert into sereno.jobs (task, queue, keys, lane, order_id, state, ready_seq) "
         "select 'work', 'default', k, sereno.lane_of('default', k), sereno.order_of('default', k), 'ready', "

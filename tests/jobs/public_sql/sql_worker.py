@@ -1,4 +1,4 @@
-"""A worker as another language would write it: nothing but the public functions, on a connection of its own."""
+"""A worker that uses only the public SQL functions, like a worker in another language."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tests.jobs.job_steps import Connection
 
 
 class Claimed(NamedTuple):
-    """The columns that `sereno.claim_jobs` promises."""
+    """The documented columns of `sereno.claim_jobs`."""
 
     id: int
     attempt: int
@@ -27,7 +27,7 @@ class Claimed(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The columns that `sereno.settle_jobs` promises."""
+    """The documented columns of `sereno.settle_jobs`."""
 
     id: int
     attempt: int
@@ -38,7 +38,7 @@ class Settled(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The columns that `sereno.heartbeat` promises."""
+    """The documented columns of `sereno.heartbeat`."""
 
     alive: bool
     lease_until: Any
@@ -51,7 +51,7 @@ def outcome(job: Claimed, word: str = "succeeded", **more: Any) -> dict[str, Any
 
 
 class SqlWorker:
-    """One session. Whatever is not promised is not looked at."""
+    """One session. Reads only documented columns."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class SqlWorker:
         return self.connection.execute(query.encode(), params).fetchall()
 
     def claim(self, most: int = 10, queues: Sequence[str] | None = None) -> list[Claimed]:
-        asked = None if queues is None else list(queues)
-        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, asked, most])
+        wanted = None if queues is None else list(queues)
+        found = self.ask("select * from sereno.claim_jobs(%s, %s, %s)", [self.session, wanted, most])
         return [Claimed(*row) for row in found]
 
     def settle(self, *outcomes: Any, strict: bool = False) -> list[Settled]:
@@ -82,7 +82,7 @@ class SqlWorker:
         return [Settled(*row) for row in self.ask("select * from sereno.settle_jobs(%s, %s, %s)", given)]
 
     def end(self, jobs: Sequence[Claimed], word: str = "succeeded", **more: Any) -> list[bool]:
-        """All the same way; whether each was written."""
+        """Settle all jobs the same way; return whether each was written."""
         return [each.settled for each in self.settle(*(outcome(job, word, **more) for job in jobs))]
 
     def beat(self, held: Sequence[int] | None = None) -> Beat:
@@ -95,7 +95,7 @@ class SqlWorker:
 
 
 def snapshot(connection: Connection) -> dict[str, Any]:
-    """A mark for every table, which differs as soon as anything in it does."""
+    """Return a checksum of every table."""
     tables = connection.execute(
         "select relname from pg_class where relnamespace = 'sereno'::regnamespace and relkind = 'r'"
     ).fetchall()

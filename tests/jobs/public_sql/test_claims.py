@@ -1,4 +1,4 @@
-"""Claims by SQL: what a worker in another language gets, and what it does not."""
+"""Claims by SQL, for workers in other languages."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,7 +25,7 @@ def test_a_claim_gives_what_a_worker_needs(connection: Connection) -> None:
     assert (job.run_at, job.claimed_at, job.planned_at) == (found["run_at"], found["claimed_at"], None)
 
 
-def test_the_most_urgent_is_first_and_what_is_too_much_stays(connection: Connection) -> None:
+def test_the_most_urgent_job_is_first_and_the_rest_stays(connection: Connection) -> None:
     made = [add(connection, priority=priority)[0] for priority in (9, 5, 0, 5)]
     connection.execute("select setseed(0.5)")
     worker = SqlWorker(connection)
@@ -34,7 +34,7 @@ def test_the_most_urgent_is_first_and_what_is_too_much_stays(connection: Connect
     assert worker.claim(3) == []
 
 
-def test_a_claim_takes_what_the_session_knows_and_nothing_else(connection: Connection) -> None:
+def test_a_claim_takes_only_tasks_and_queues_of_the_session(connection: Connection) -> None:
     add(connection, task="other")
     add(connection, queue="elsewhere")
     add(connection, delay="1h")
@@ -46,7 +46,7 @@ def test_a_claim_takes_what_the_session_knows_and_nothing_else(connection: Conne
 
 @pytest.mark.parametrize(("kind", "name"), [("queue", "default"), ("task", "work"), ("tenant", "r42")])
 @pytest.mark.parametrize("of", [None, keys(("each", "a"))], ids=["plain", "limited"])
-def test_what_is_paused_is_not_claimed(
+def test_paused_jobs_are_not_claimed(
     connection: Connection, kind: pauses.PauseKind, name: str, of: dict[str, Any] | None
 ) -> None:
     set_limit(connection, "each", Limit(1))
@@ -58,7 +58,7 @@ def test_what_is_paused_is_not_claimed(
     assert len(worker.claim()) == 1
 
 
-def test_two_sessions_never_have_the_same_job(database_url: str) -> None:
+def test_two_sessions_never_claim_the_same_job(database_url: str) -> None:
     with line(database_url) as here, line(database_url) as there:
         add(here, 20)
         first, second = SqlWorker(here), SqlWorker(there)
@@ -68,7 +68,7 @@ def test_two_sessions_never_have_the_same_job(database_url: str) -> None:
         assert (len(mine), len(theirs), mine & theirs) == (8, 12, set())
 
 
-def test_what_has_just_become_due_is_claimed(connection: Connection) -> None:
+def test_a_job_that_has_just_become_due_is_claimed(connection: Connection) -> None:
     (id_,) = add(connection, delay=30)
     worker = SqlWorker(connection, lease="1 hour")
     assert worker.claim() == []
@@ -76,7 +76,7 @@ def test_what_has_just_become_due_is_claimed(connection: Connection) -> None:
     assert [job.id for job in worker.claim()] == [id_]
 
 
-def test_a_job_that_has_expired_is_dead_and_not_handed_out(connection: Connection) -> None:
+def test_an_expired_job_is_dead_and_not_returned(connection: Connection) -> None:
     now = one(connection, "select sereno.now()")
     late, good = add(connection, expires_at=now + timedelta(minutes=1)) + add(connection)
     worker = SqlWorker(connection, lease="1 hour")
@@ -87,7 +87,7 @@ def test_a_job_that_has_expired_is_dead_and_not_handed_out(connection: Connectio
 
 
 @pytest.mark.parametrize("way", ["dead", "closed", "ran out", "none"])
-def test_a_session_without_a_lease_is_told_so(connection: Connection, way: str) -> None:
+def test_a_session_without_a_lease_is_refused(connection: Connection, way: str) -> None:
     add(connection)
     worker = SqlWorker(connection)
     if way in ("dead", "closed"):
@@ -107,7 +107,7 @@ def test_a_session_without_a_lease_is_told_so(connection: Connection, way: str) 
     [(None, 0), (None, -1), (None, 1001), (None, None), (["other"], 1), (["default", None], 1)],
     ids=str,
 )
-def test_a_claim_that_makes_no_sense_is_refused(connection: Connection, queues: Any, most: Any) -> None:
+def test_an_invalid_claim_is_refused(connection: Connection, queues: Any, most: Any) -> None:
     add(connection)
     worker = SqlWorker(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="cannot claim"):
@@ -145,7 +145,7 @@ def test_jobs_with_limits_and_without_are_claimed_together(connection: Connectio
     assert [job.id for job in worker.claim()] == limited[2:]
 
 
-def test_neither_kind_keeps_the_other_from_its_turn(connection: Connection) -> None:
+def test_limited_and_plain_jobs_take_turns(connection: Connection) -> None:
     set_limit(connection, "each", Limit(100))
     limited, plain = set(put(connection, keys(("each", "a")), 40)), set(add(connection, 40))
     worker = SqlWorker(connection)
@@ -154,7 +154,7 @@ def test_neither_kind_keeps_the_other_from_its_turn(connection: Connection) -> N
     assert first & plain
 
 
-def test_the_limit_of_a_queue_holds_for_all_its_jobs(connection: Connection) -> None:
+def test_the_limit_of_a_queue_applies_to_all_its_jobs(connection: Connection) -> None:
     set_limit(connection, "narrow", Limit(3), queue="default")
     set_limit(connection, "each", Limit(1))
     add(connection, 5)
@@ -164,7 +164,7 @@ def test_the_limit_of_a_queue_holds_for_all_its_jobs(connection: Connection) -> 
 
 
 def test_a_slot_that_comes_free_by_sql_is_taken_at_once(connection: Connection) -> None:
-    """Nobody has to wait for the date on the limiter: it is handed over."""
+    """The limiter is handed over, so no worker waits until it is due."""
     set_limit(connection, "one", Limit(1))
     first, second = put(connection, keys(("one", "")), 2)
     worker, other = SqlWorker(connection), Claimer(connection)
@@ -177,7 +177,7 @@ def test_a_slot_that_comes_free_by_sql_is_taken_at_once(connection: Connection) 
 
 
 @pytest.mark.parametrize("way", ["closed", "unlisted", "dead"])
-def test_a_slot_of_a_job_that_goes_back_is_handed_over(connection: Connection, way: str) -> None:
+def test_the_slot_of_a_released_job_is_handed_over(connection: Connection, way: str) -> None:
     set_limit(connection, "one", Limit(1))
     made = put(connection, keys(("one", "")), 2)
     worker, other = SqlWorker(connection, lease="30 seconds"), SqlWorker(connection, lease="1 hour")
@@ -197,8 +197,8 @@ def test_a_slot_of_a_job_that_goes_back_is_handed_over(connection: Connection, w
     assert len(made) == 2
 
 
-def test_whoever_stands_still_with_a_limiter_is_sent_home(connection: Connection) -> None:
-    """A claim in a transaction that is left open would hold up everybody who passes the same limiter."""
+def test_a_stalled_transaction_that_holds_a_limiter_is_ended(connection: Connection) -> None:
+    """A claim in an open transaction would block all jobs under the same limiter."""
     set_limit(connection, "one", Limit(1))
     put(connection, keys(("one", "")))
     worker = SqlWorker(connection)

@@ -1,4 +1,4 @@
-"""What the public functions cost follows what they do, never what there is."""
+"""The cost of the public functions depends on what they do, not on the size of tables."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,7 +15,7 @@ from tests.jobs.limits.lane_steps import keys, put, set_limit
 from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 
-def test_while_looking_back_is_dear_claims_start_at_their_floor(connection: Connection) -> None:
+def test_claims_start_at_their_floor_while_looking_back_is_expensive(connection: Connection) -> None:
     late, early = add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     floor = row(connection, early)["ready_seq"]
@@ -30,7 +30,7 @@ def test_while_looking_back_is_dear_claims_start_at_their_floor(connection: Conn
     assert [job.id for job in worker.claim()] == [late]
 
 
-def test_a_claim_that_took_long_says_where_the_next_one_may_start(connection: Connection) -> None:
+def test_a_slow_claim_stores_where_the_next_one_may_start(connection: Connection) -> None:
     ids = add(connection, 3)
     worker = SqlWorker(connection)
     lowest = row(connection, ids[0])["ready_seq"]
@@ -40,14 +40,14 @@ def test_a_claim_that_took_long_says_where_the_next_one_may_start(connection: Co
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest
     look_back_at = one(connection, "select look_back_at from sereno.sessions")
     assert before <= look_back_at - timedelta(seconds=20) <= one(connection, "select sereno.now()")
-    # It reached the floor: what it got above is the new one. One that got only older work stays where it was.
+    # It reached the floor: the lowest job above is the new floor. With only older jobs the floor stays.
     connection.execute(learn, [worker.session, ids[1:], False, True, "1 second"])
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest + 1
     connection.execute(learn, [worker.session, ids[:1], False, False, "1 second"])
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest + 1
     connection.execute(learn, [worker.session, ids[:1], False, True, "1 second"])
     assert one(connection, "select (floors ->> 'default:5')::bigint from sereno.sessions") == lowest
-    # What a worker in Python reads when it starts.
+    # What a Python worker reads when it starts.
     do(connection, sessions.register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30))
 
 
@@ -66,11 +66,11 @@ def test_claims_stay_flat_under_a_pinned_snapshot(database_url: str) -> None:
         connection.execute("update sereno.sessions set look_back_at = sereno.now() + interval '30 s'")
         assert entries(worker) < 2000
         connection.execute("update sereno.sessions set look_back_at = null")
-        assert entries(worker) > 10_000, "without a floor it would collapse"
+        assert entries(worker) > 10_000, "without a floor the cost explodes"
 
 
 def entries(worker: SqlWorker) -> int:
-    """Entries of the index of ready rows that a claim meets; the claim is taken back."""
+    """Return the entries of the index of ready rows that a claim reads; the claim is rolled back."""
     read = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_ready'"
     worker.ask("select pg_stat_force_next_flush()")
     before = one(worker.connection, read)
@@ -82,7 +82,7 @@ def entries(worker: SqlWorker) -> int:
 
 @pytest.fixture(scope="module")
 def crowded(server_url: str, template: str) -> Iterator[Connection]:
-    """Many jobs of every kind, never analysed, as after a bulk enqueue; on a connection as any program has it."""
+    """Create many jobs of every kind without statistics, as after a bulk enqueue; return a plain connection."""
     name = f"public_{template}"
     with line(server_url) as maker:
         maker.execute(f"create database {name} template {template}".encode())
@@ -109,9 +109,9 @@ def crowded(server_url: str, template: str) -> Iterator[Connection]:
 
 @pytest.mark.parametrize("call", ["claim", "settle", "beat", "close"])
 def test_what_a_call_costs_follows_what_it_does(crowded: Connection, call: str) -> None:
-    """No table of jobs is read from end to end, and few rows by index: so says what the server counted."""
+    """Checked by server statistics: no sequential scan of jobs, and few rows read by index."""
     worker = SqlWorker(crowded)
-    # Wake-ups are read once, however many there are.
+    # All wake-ups are read once.
     held = [job for _ in range(5) for job in worker.claim(10)]
     acts: dict[str, Callable[[], Any]] = {
         "claim": lambda: worker.claim(10),

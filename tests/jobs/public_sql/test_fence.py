@@ -52,8 +52,8 @@ def test_a_session_that_lost_its_lease_changes_nothing(
     (job,) = worker.claim()
     loses(connection, worker)
     before = snapshot(connection)
-    (answer,) = worker.settle(outcome(job, word, delay=1))
-    assert (answer.id, answer.attempt, answer.settled, answer.why) == (job.id, 1, False, "the session has no lease")
+    (result,) = worker.settle(outcome(job, word, delay=1))
+    assert (result.id, result.attempt, result.settled, result.why) == (job.id, 1, False, "the session has no lease")
     with pytest.raises(psycopg.Error) as refused:
         worker.settle(outcome(job, word, delay=1), strict=True)
     assert refused.value.sqlstate == "SR002"
@@ -63,8 +63,8 @@ def test_a_session_that_lost_its_lease_changes_nothing(
 
 
 @pytest.mark.parametrize("word", ["succeeded", "retry", "dead"])
-def test_an_attempt_that_is_over_changes_nothing(connection: Connection, word: str) -> None:
-    """Its session lives, and has the job again, in another attempt."""
+def test_an_ended_attempt_changes_nothing(connection: Connection, word: str) -> None:
+    """Its session is alive and holds the job again, in another attempt."""
     add(connection)
     worker = SqlWorker(connection)
     (first,) = worker.claim()
@@ -72,14 +72,14 @@ def test_an_attempt_that_is_over_changes_nothing(connection: Connection, word: s
     (second,) = worker.claim()
     assert (second.id, second.attempt) == (first.id, 2)
     before = snapshot(connection)
-    (answer,) = worker.settle(outcome(first, word))
-    assert (answer.settled, answer.why) == (False, "the session does not have this attempt of it")
+    (result,) = worker.settle(outcome(first, word))
+    assert (result.settled, result.why) == (False, "the session does not have this attempt of it")
     assert snapshot(connection) == before
     assert worker.end([second]) == [True]
 
 
-def test_a_lease_that_ran_out_and_was_kept_in_time_is_as_good_as_before(connection: Connection) -> None:
-    """Nobody had declared the session dead: its job is still its own."""
+def test_an_expired_lease_that_is_renewed_in_time_stays_valid(connection: Connection) -> None:
+    """The session was not declared dead, so it still holds its job."""
     add(connection)
     worker = SqlWorker(connection)
     (job,) = worker.claim()
@@ -90,7 +90,7 @@ def test_a_lease_that_ran_out_and_was_kept_in_time_is_as_good_as_before(connecti
 
 
 @pytest.mark.parametrize("whose", ["python", "another role"])
-def test_nobody_settles_for_somebody_else(connection: Connection, whose: str) -> None:
+def test_no_session_settles_jobs_of_another(connection: Connection, whose: str) -> None:
     add(connection)
     if whose == "python":
         owner = session(connection)
@@ -100,38 +100,38 @@ def test_nobody_settles_for_somebody_else(connection: Connection, whose: str) ->
         owner = other.session
         (job,) = other.claim()  # type: ignore[assignment]
         connection.execute("update sereno.sessions set opened_by = 'somebody'")
-    stranger = SqlWorker(connection)
-    stranger.session = owner
+    intruder = SqlWorker(connection)
+    intruder.session = owner
     before = snapshot(connection)
     for act in (
-        lambda: stranger.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
-        stranger.claim,
-        stranger.beat,
-        stranger.close,
+        lambda: intruder.settle({"id": job.id, "attempt": 1, "outcome": "succeeded"}),
+        intruder.claim,
+        intruder.beat,
+        intruder.close,
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="was not opened by the role"):
             act()
     assert snapshot(connection) == before
 
 
-def test_a_settlement_whose_reply_was_lost_is_answered_again(connection: Connection) -> None:
+def test_a_settlement_whose_reply_was_lost_can_be_repeated(connection: Connection) -> None:
     add(connection, 4)
     worker = SqlWorker(connection)
     first, second, third, fourth = worker.claim()
-    said = (outcome(first), outcome(second, "retry", delay=60), outcome(third, "dead"))
-    states = [each.state for each in worker.settle(*said)]
+    outcomes = (outcome(first), outcome(second, "retry", delay=60), outcome(third, "dead"))
+    states = [each.state for each in worker.settle(*outcomes)]
     before = snapshot(connection)
-    again = worker.settle(*said, strict=True)
+    again = worker.settle(*outcomes, strict=True)
     assert [(each.settled, each.state) for each in again] == [(True, state) for state in states]
     assert {each.why for each in again} == {"it was written before"}
     assert snapshot(connection) == before
-    # What it never said, it has not: not even after it was closed.
+    # An outcome that was never sent is not reported as applied, not even after the session was closed.
     worker.close()
-    assert [each.settled for each in worker.settle(*said)] == [True, True, True]
+    assert [each.settled for each in worker.settle(*outcomes)] == [True, True, True]
     assert worker.end([fourth]) == [False]
 
 
-def test_of_a_batch_those_that_are_held_are_written_and_the_others_are_told(connection: Connection) -> None:
+def test_a_batch_writes_held_jobs_and_reports_the_others(connection: Connection) -> None:
     add(connection, 3)
     worker = SqlWorker(connection)
     first, second, third = worker.claim()
@@ -145,7 +145,7 @@ def test_of_a_batch_those_that_are_held_are_written_and_the_others_are_told(conn
     ]
 
 
-def test_strict_makes_effects_and_their_settlement_one(connection: Connection) -> None:
+def test_strict_makes_effects_and_settlement_atomic(connection: Connection) -> None:
     connection.execute("create table effects (n integer)")
     add(connection, 2)
     worker = SqlWorker(connection)

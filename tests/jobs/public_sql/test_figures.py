@@ -1,4 +1,4 @@
-"""What ended by SQL is counted where people look."""
+"""Attempts settled by SQL are counted in the statistics."""
 
 from sereno.jobs import error_groups, minute_stats
 from sereno.telemetry.metrics import BUCKETS
@@ -33,7 +33,7 @@ def test_the_buckets_are_those_of_the_metrics(connection: Connection) -> None:
             assert (len(found), sum(found), found.index(1)) == (len(BUCKETS) + 1, 1, wanted)
 
 
-def test_failures_are_found_by_their_kind(connection: Connection) -> None:
+def test_failures_are_found_by_fingerprint(connection: Connection) -> None:
     add(connection, 3, tenant="r42")
     worker = SqlWorker(connection)
     first, second, third = worker.claim()
@@ -71,7 +71,7 @@ def test_how_many_tries_a_success_took_is_counted(connection: Connection) -> Non
     assert do(connection, error_groups.tries("work", 3600)) == [1, 1, *[0] * 9]
 
 
-def test_beyond_a_hundred_tenants_who_is_new_has_no_name(connection: Connection) -> None:
+def test_tenants_beyond_a_hundred_are_counted_without_a_name(connection: Connection) -> None:
     worker = SqlWorker(connection)
     for tenants in (range(150), range(140, 160)):
         for tenant in tenants:
@@ -84,8 +84,8 @@ def test_beyond_a_hundred_tenants_who_is_new_has_no_name(connection: Connection)
     assert (len(found), found[None], found["t000"]) == (101, 70, 1)
 
 
-def test_one_who_stands_still_with_figures_is_sent_home(connection: Connection) -> None:
-    """Rows of figures are everybody's: a heartbeat in a transaction that is left open would hold up all workers."""
+def test_a_stalled_transaction_that_holds_figures_is_ended(connection: Connection) -> None:
+    """All workers write the same rows of figures: a heartbeat in an open transaction would block them."""
     add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim())

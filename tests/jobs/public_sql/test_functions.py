@@ -1,4 +1,4 @@
-"""The public functions as a whole: their shape, who may call them, in which schema."""
+"""The public functions: their signatures, privileges and schema."""
 
 from collections.abc import Iterator
 
@@ -24,12 +24,12 @@ settle_jobs(session bigint, outcomes jsonb, strict boolean) SETOF sereno.settled
 PUBLIC = ["claim_jobs", "close_session", "functions_version", "heartbeat", "open_session", "settle_jobs"]
 
 
-def test_the_version_says_what_there_is(connection: Connection) -> None:
+def test_the_public_functions_have_version_1(connection: Connection) -> None:
     assert one(connection, "select sereno.functions_version()") == 1
 
 
 def test_public_functions_keep_their_shape(connection: Connection) -> None:
-    """Whoever changes this list breaks somebody's program: arguments and columns are only added, at the end."""
+    """A change of this list breaks programs of users: arguments and columns are only added, at the end."""
     found = connection.execute(
         "select proname || '(' || regexp_replace(pg_get_function_arguments(oid), ' DEFAULT [^,)]+', '', 'g') || ') ' "
         "|| pg_get_function_result(oid) from pg_proc "
@@ -41,7 +41,7 @@ def test_public_functions_keep_their_shape(connection: Connection) -> None:
 
 @pytest.fixture
 def role(connection: Connection, server_url: str) -> Iterator[str]:
-    """A role that may log in, and nothing else."""
+    """Create a role that may only log in."""
     name = f"worker_{one(connection, 'select pg_backend_pid()')}"
     connection.execute(f"create role {name} login".encode())
     yield name
@@ -59,7 +59,7 @@ grant execute on function sereno.open_session, sereno.heartbeat, sereno.claim_jo
 """
 
 
-def test_a_role_with_nothing_but_the_functions_can_work(connection: Connection, database_url: str, role: str) -> None:
+def test_a_role_with_only_the_functions_can_work(connection: Connection, database_url: str, role: str) -> None:
     set_limit(connection, "each", Limit(1))
     made = [*add(connection, 2), *put(connection, keys(("each", "a")))]
     connection.execute(GRANTS.format(role).encode())
@@ -81,7 +81,7 @@ def test_a_role_with_nothing_but_the_functions_can_work(connection: Connection, 
             own.execute("select count(*) from sereno.jobs")
 
 
-def test_who_may_look_may_not_work(connection: Connection, database_url: str, role: str) -> None:
+def test_a_read_only_role_may_not_claim(connection: Connection, database_url: str, role: str) -> None:
     connection.execute(
         f"grant usage on schema sereno to {role}; grant select on all tables in schema sereno to {role}".encode()
     )
@@ -97,7 +97,7 @@ def test_who_may_look_may_not_work(connection: Connection, database_url: str, ro
                 own.execute(f"select sereno.{call}".encode())
 
 
-def test_a_callers_search_path_lends_nobody_the_owners_rights(
+def test_a_callers_search_path_does_not_gain_the_owners_rights(
     connection: Connection, database_url: str, role: str
 ) -> None:
     connection.execute(GRANTS.format(role).encode())
@@ -118,7 +118,7 @@ def test_a_callers_search_path_lends_nobody_the_owners_rights(
         worker.close()
 
 
-def test_it_works_in_a_schema_of_another_name(empty_database_url: str) -> None:
+def test_the_functions_work_in_a_schema_of_another_name(empty_database_url: str) -> None:
     app = Sereno(empty_database_url, schema="other_app")
     app.migrate()
     app.close()
@@ -128,7 +128,7 @@ def test_it_works_in_a_schema_of_another_name(empty_database_url: str) -> None:
         got = connection.execute("select id, attempt from other_app.claim_jobs(%s, most => 2)", [number]).fetchall()
         assert got == [(1, 1), (2, 1)]
         assert one(connection, "select alive from other_app.heartbeat(%s, '{1,2}')", number)
-        said = '[{"id": 1, "attempt": 1, "outcome": "succeeded"}, {"id": 2, "attempt": 1, "outcome": "dead"}]'
-        assert one(connection, "select bool_and(settled) from other_app.settle_jobs(%s, %s)", number, said)
+        outcomes = '[{"id": 1, "attempt": 1, "outcome": "succeeded"}, {"id": 2, "attempt": 1, "outcome": "dead"}]'
+        assert one(connection, "select bool_and(settled) from other_app.settle_jobs(%s, %s)", number, outcomes)
         assert one(connection, "select other_app.close_session(%s)", number) == 0
         assert one(connection, "select sum(succeeded + dead) from other_app.minutes") == 2

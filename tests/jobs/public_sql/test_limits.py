@@ -1,4 +1,4 @@
-"""Claims under limits by SQL keep every promise that those of the worker in Python keep, beside it and alone."""
+"""Claims under limits by SQL keep the same guarantees as those of the Python worker, alone and together."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.jobs.public_sql.sql_worker import SqlWorker, outcome
 
 
 class SqlClaimer(Claimer):
-    """Functions of SQL in place of the worker's statements; it remembers nothing."""
+    """Uses the SQL functions in place of the worker's statements; has no state."""
 
     def __init__(self, connection: Connection, *, queue: str = "default", **_: Any) -> None:
         self.worker = SqlWorker(connection, queues=[queue], lease="1 hour")
@@ -34,7 +34,7 @@ class SqlClaimer(Claimer):
     def wake(self) -> int:
         return 0
 
-    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:  # noqa: ARG002 - by chance
+    def claim(self, room: int = 10, *, now: int | None = None, turned: bool = False) -> LaneClaim:  # noqa: ARG002 - chosen at random by the function
         most = room if now is None else min(room, now)
         jobs: list[Any] = [Got(job.id, job.attempt) for job in self.worker.claim(most)] if most else []
         return LaneClaim(
@@ -50,7 +50,7 @@ class SqlClaimer(Claimer):
         )
 
     def finish(self, claimed: Sequence[Any], ending: Any = None) -> set[int]:
-        found = self.worker.settle(*(outcome(job, **said(ending)) for job in claimed))
+        found = self.worker.settle(*(outcome(job, **as_outcome(ending)) for job in claimed))
         return {each.id for each in found if each.settled}
 
     def left(self, ids: Any, succeeded: Any = ()) -> None:
@@ -58,15 +58,15 @@ class SqlClaimer(Claimer):
 
 
 class Got:
-    """A job that a claim under limits got."""
+    """A job claimed under limits."""
 
     def __init__(self, job_id: int, attempt: int) -> None:
         self.id = job_id
         self.attempt = attempt
 
 
-def said(ending: Ending) -> dict[str, Any]:
-    """The words of another language for an ending."""
+def as_outcome(ending: Ending) -> dict[str, Any]:
+    """Return an outcome as a worker in another language would send it."""
     decision = decided(ending)
     words: dict[str, Any] = {"word": decision.outcome}
     if decision.outcome in ("retry", "snooze"):
@@ -75,11 +75,11 @@ def said(ending: Ending) -> dict[str, Any]:
 
 
 class SqlLanes(Lanes):
-    """The first worker, which may stop in the middle of a claim, is one in Python; the others are not."""
+    """The first worker, which may stall in the middle of a claim, is a Python worker; the others use SQL."""
 
     def __init__(self) -> None:
         for connection in (self.connection, *self.lines):
-            # Which jobs a claim begins with is left to chance; here it is the same chance each time.
+            # A claim starts with random jobs; the seed makes that repeatable.
             connection.execute("select setseed(0.5)")
         super().__init__()
 

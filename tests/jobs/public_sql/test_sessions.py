@@ -1,4 +1,4 @@
-"""Sessions by SQL: opened, kept by heartbeats, closed; and what a house without a worker in Python still does."""
+"""Sessions by SQL: opened, renewed by heartbeats, closed; and maintenance without a Python worker."""
 
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from tests.jobs.job_steps import Connection, add, do, past, row, session, take, 
 from tests.jobs.public_sql.sql_worker import SqlWorker
 
 
-def test_a_session_is_one_that_people_see(connection: Connection) -> None:
+def test_a_session_is_listed_for_operators(connection: Connection) -> None:
     worker = SqlWorker(connection, queues=["a", "b"], tasks=["x", "y"], host="here", pid=7, slots=3, version="node 22")
     found = connection.execute("select * from sereno.sessions").fetchone()
     assert found is not None
@@ -52,20 +52,20 @@ def test_a_session_is_one_that_people_see(connection: Connection) -> None:
     ],
     ids=str,
 )
-def test_a_session_that_makes_no_sense_is_refused(connection: Connection, given: dict[str, Any]) -> None:
+def test_an_invalid_session_is_refused(connection: Connection, given: dict[str, Any]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
         SqlWorker(connection, **given)
     assert refused.value.diag.message_hint
     assert one(connection, "select count(*) from sereno.sessions") == 0
 
 
-def test_nothing_is_needed_but_queues_and_tasks(connection: Connection) -> None:
+def test_only_queues_and_tasks_are_required(connection: Connection) -> None:
     connection.execute("select sereno.open_session(array['default'], array['work'])")
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         connection.execute("select sereno.open_session(null, null)")
 
 
-def test_closing_gives_back_what_is_held_without_charge(connection: Connection) -> None:
+def test_closing_releases_held_jobs_without_a_failure(connection: Connection) -> None:
     first, second, third = add(connection, 3)
     worker = SqlWorker(connection)
     job, *_ = worker.claim(2)
@@ -81,15 +81,15 @@ def test_closing_gives_back_what_is_held_without_charge(connection: Connection) 
 
 
 @pytest.mark.parametrize("listens", [True, False])
-def test_who_listens_is_told_of_new_jobs(connection: Connection, database_url: str, listens: bool) -> None:
+def test_a_listening_session_is_notified_of_new_jobs(connection: Connection, database_url: str, listens: bool) -> None:
     SqlWorker(connection, listens=listens)
     with psycopg.connect(database_url, autocommit=True) as ear:
         ear.execute('listen "sereno.ready"')
         connection.execute("select sereno.enqueue('work')")
-        # Whatever was told before this is there before it.
+        # Earlier notifications arrive before this one.
         connection.execute("""select pg_notify('sereno.ready', 'end')""")
-        told = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
-    assert told == ["default", "end"][1 - listens :]
+        notified = [word.payload for word in ear.notifies(timeout=10, stop_after=1 + listens)]
+    assert notified == ["default", "end"][1 - listens :]
 
 
 def test_a_heartbeat_keeps_the_lease(connection: Connection) -> None:
@@ -105,7 +105,7 @@ def test_a_heartbeat_keeps_the_lease(connection: Connection) -> None:
     assert worker.claim() == []
 
 
-def test_death_is_one_way(connection: Connection) -> None:
+def test_a_dead_session_stays_dead(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     worker.claim()
@@ -116,7 +116,7 @@ def test_death_is_one_way(connection: Connection) -> None:
     assert worker.beat([id_]).alive is False
 
 
-def test_a_heartbeat_says_what_is_to_stop_and_what_is_lost(connection: Connection) -> None:
+def test_a_heartbeat_returns_cancelled_and_lost_jobs(connection: Connection) -> None:
     add(connection, 3)
     worker = SqlWorker(connection)
     first, second, third = worker.claim()
@@ -127,12 +127,14 @@ def test_a_heartbeat_says_what_is_to_stop_and_what_is_lost(connection: Connectio
     assert worker.beat().cancel == []
 
 
-def test_a_claim_whose_reply_was_lost_heals_with_a_heartbeat(connection: Connection) -> None:
+def test_a_claim_whose_reply_was_lost_is_released_by_a_heartbeat(connection: Connection) -> None:
     add(connection, 3)
     worker = SqlWorker(connection, lease="30 seconds")
     known, *lost = worker.claim()
     assert worker.beat([known.id]).lost == []
-    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, "it may be under way"
+    assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, (
+        "its reply may be on the way"
+    )
     advance(connection, 11)
     worker.beat()
     assert one(connection, "select count(*) from sereno.jobs where state = 'running'") == 3, "nothing was compared"
@@ -142,8 +144,8 @@ def test_a_claim_whose_reply_was_lost_heals_with_a_heartbeat(connection: Connect
     assert (row(connection, lost[0].id)["releases"], tries(connection, lost[0].id)) == (1, [])
 
 
-def test_a_house_without_python_goes_on(connection: Connection) -> None:
-    """Dead sessions are found, their jobs come back, and future ones are promoted."""
+def test_maintenance_works_without_a_python_worker(connection: Connection) -> None:
+    """Dead sessions are found, their jobs are rescued, and scheduled jobs are promoted."""
     (id_,) = add(connection)
     later = add(connection, delay=40)
     silent = SqlWorker(connection)
@@ -156,7 +158,7 @@ def test_a_house_without_python_goes_on(connection: Connection) -> None:
     assert sorted((job.id, job.attempt, job.crashes) for job in worker.claim()) == [(id_, 2, 1), (later[0], 1, 0)]
 
 
-def test_trouble_with_what_else_a_heartbeat_does_does_not_cost_the_lease(connection: Connection) -> None:
+def test_a_failing_side_task_of_a_heartbeat_does_not_lose_the_lease(connection: Connection) -> None:
     add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim())

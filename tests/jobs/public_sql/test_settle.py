@@ -1,4 +1,4 @@
-"""`sereno.settle_jobs` writes what the worker in Python writes, and refuses what makes no sense."""
+"""`sereno.settle_jobs` writes the same as the Python worker, and refuses invalid outcomes."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,17 +18,17 @@ from tests.jobs.public_sql.sql_worker import SqlWorker, outcome, snapshot
 
 
 def raised(error: Exception) -> Exception:
-    """With a traceback."""
+    """Return the error with a traceback."""
     try:
         raise error  # noqa: TRY301 - for its traceback
-    except Exception as caught:  # noqa: BLE001 - whatever it is
+    except Exception as caught:  # noqa: BLE001 - any exception
         return caught
 
 
 CASES: dict[str, tuple[Ending, Backoff]] = {
     "success": (None, Backoff()),
     "retry": (raised(ValueError("no luck")), Backoff()),
-    "retry asked for": (Retry("busy", after=30), Backoff()),
+    "retry requested": (Retry("busy", after=30), Backoff()),
     "last failure": (raised(ValueError("no luck")), Backoff(0)),
     "snooze": (Snooze("1m", reason="later"), Backoff()),
     "release": (ReleasedAttempt("shutdown"), Backoff()),
@@ -40,21 +40,21 @@ CASES: dict[str, tuple[Ending, Backoff]] = {
 
 
 def as_outcome(decision: Settlement, policy: Backoff) -> dict[str, Any]:
-    """What another language says where the worker in Python has this ending. It leaves out what it can."""
+    """Return the outcome that a worker in another language sends for this ending, without optional fields."""
     found = decision.error
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if found is not None:
-        said = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
+        given = {"error_type": found.kind, "error_message": found.message, "traceback": found.traceback}
     if decision.reason == "failed 1 times":
-        return {"word": "retry", "retries": policy.retries, **said}
+        return {"word": "retry", "retries": policy.retries, **given}
     if decision.outcome in ("retry", "snooze", "crash"):
-        said["delay"] = decision.delay
+        given["delay"] = decision.delay
     if not (decision.reason or "").startswith("permanent error"):
-        said["reason"] = decision.reason
-    return {"word": decision.outcome, **said}
+        given["reason"] = decision.reason
+    return {"word": decision.outcome, **given}
 
 
-# What differs between two jobs of one kind.
+# Columns that differ between two equal jobs.
 OWN = {
     "id",
     "job_id",
@@ -63,7 +63,7 @@ OWN = {
     "args",
     "started_at",
     "finished_at",
-    # The day by which an attempt is kept is that of finished_at.
+    # The partition key of an attempt is derived from finished_at.
     "kept_from",
     "run_at",
     "created_at",
@@ -73,7 +73,7 @@ TABLES = {"jobs": "id", "history": "id", "attempts": "job_id", "schedule_ends": 
 
 
 def everything(connection: Connection, job_id: int) -> dict[str, list[dict[str, Any]]]:
-    """All rows about a job. Of moments, how long after the settlement: that much is alike."""
+    """Return all rows about a job, with times relative to the settlement, so that they can be compared."""
     found = {}
     settled = one(connection, "select max(finished_at) from sereno.attempts where job_id = %s", job_id)
     for table, column in TABLES.items():
@@ -92,14 +92,14 @@ def _alike(name: str, value: Any, _: dict[str, Any]) -> Any:
 
 
 def _waits(of: dict[str, Any], settled: datetime | None) -> dict[str, Any]:
-    """How long after its attempt ended it is due."""
+    """Return how long after the end of its attempt the job is due."""
     if of.get("state") != "scheduled" or settled is None:
         return {}
     return {"wait": of["run_at"] - settled}
 
 
 def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False) -> Callable[[], None]:
-    """Two of a kind: made by a schedule, with everything that a job can have."""
+    """Create two equal jobs of a schedule, with every option."""
     add(connection, 2, tenant="r42", trace="t", tags=["a"], priority=2)
     connection.execute(
         "update sereno.jobs set schedule_id = 7, planned_at = run_at, stands_for = 1, crashes = %s", [crashes]
@@ -117,7 +117,7 @@ def prepared(connection: Connection, *, crashes: int = 0, stopping: bool = False
 @pytest.mark.parametrize("stopping", [False, True], ids=["", "asked to stop"])
 @pytest.mark.parametrize("crashes", [0, 2])
 @pytest.mark.parametrize("case", CASES)
-def test_every_ending_is_written_as_the_worker_in_python_writes_it(
+def test_every_outcome_is_written_as_by_the_python_worker(
     connection: Connection, case: str, crashes: int, stopping: bool
 ) -> None:
     ending, policy = CASES[case]
@@ -139,8 +139,8 @@ def test_every_ending_is_written_as_the_worker_in_python_writes_it(
         )
         assert do(connection, settlement.settle(item.way, owner, [item])) == {ours.id}
         do(connection, settlement.forget_side_rows([ours.id]))
-        said = as_outcome(decided(ending, policy=policy), policy)
-        assert [each.settled for each in worker.settle(outcome(theirs, **said))] == [True]
+        given = as_outcome(decided(ending, policy=policy), policy)
+        assert [each.settled for each in worker.settle(outcome(theirs, **given))] == [True]
     assert everything(connection, theirs.id) == everything(connection, ours.id)
 
 
@@ -155,7 +155,7 @@ def test_a_success_without_history_leaves_nothing(connection: Connection) -> Non
         assert one(connection, f"select count(*) from sereno.{table}") == 0
 
 
-def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(connection: Connection) -> None:
+def test_a_retry_without_a_delay_backs_off_and_is_dead_in_the_end(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     waits = []
@@ -171,7 +171,7 @@ def test_without_a_delay_a_retry_waits_longer_each_time_and_dies_in_the_end(conn
     assert (past(connection, id_)["failures"], past(connection, id_)["reason"]) == (11, "failed 11 times")
 
 
-def test_a_third_crash_is_the_last(connection: Connection) -> None:
+def test_a_job_is_dead_after_the_third_crash(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection, lease="1 hour")
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_a_snooze_until_a_moment_waits_for_it(connection: Connection) -> None:
     assert (settled.state, settled.run_at) == ("scheduled", until)
 
 
-def test_how_long_it_ran_says_when_it_began_and_never_before_it_was_claimed(connection: Connection) -> None:
+def test_the_start_follows_from_the_run_time_and_is_never_before_the_claim(connection: Connection) -> None:
     add(connection, 2)
     worker = SqlWorker(connection, lease="1 hour")
     first, second = worker.claim()
@@ -200,7 +200,7 @@ def test_how_long_it_ran_says_when_it_began_and_never_before_it_was_claimed(conn
     assert past(connection, second.id)["started_at"] == second.claimed_at
 
 
-def test_a_requeued_job_goes_on_where_it_was(connection: Connection) -> None:
+def test_a_requeued_job_continues_its_attempts(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     worker.end(worker.claim(), "dead", reason="no")
@@ -215,7 +215,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("given", "words"),
     [
         ([7], "this is not an object: 7"),
         ([{"attempt": 1, "outcome": "dead"}], "the id and the attempt must be as"),
@@ -237,8 +237,8 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_outcomes_that_make_no_sense_are_refused_and_nothing_is_changed(
-    connection: Connection, said: list[Any], words: str
+def test_invalid_outcomes_are_refused_and_nothing_is_changed(
+    connection: Connection, given: list[Any], words: str
 ) -> None:
     add(connection)
     worker = SqlWorker(connection)
@@ -246,14 +246,14 @@ def test_outcomes_that_make_no_sense_are_refused_and_nothing_is_changed(
     assert job.id == 1
     before = snapshot(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
-        worker.settle(*said)
+        worker.settle(*given)
     assert words in str(refused.value)
     assert "nothing was changed" in str(refused.value.diag.message_hint)
     assert snapshot(connection) == before
 
 
 @pytest.mark.parametrize("text", ["null", "{}", '"x"', "7"])
-def test_outcomes_that_are_no_list_are_refused(connection: Connection, text: str) -> None:
+def test_outcomes_that_are_not_a_list_are_refused(connection: Connection, text: str) -> None:
     worker = SqlWorker(connection)
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="they are not a list"):
         worker.ask("select sereno.settle_jobs(%s, %s::jsonb)", [worker.session, text])
@@ -261,7 +261,7 @@ def test_outcomes_that_are_no_list_are_refused(connection: Connection, text: str
         worker.ask("select sereno.settle_jobs(%s, null)", [worker.session])
 
 
-def test_words_that_are_too_long_are_cut(connection: Connection) -> None:
+def test_texts_that_are_too_long_are_truncated(connection: Connection) -> None:
     (id_,) = add(connection)
     worker = SqlWorker(connection)
     long = "é" * 100_000

@@ -47,7 +47,7 @@ def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connec
     named = f"jobs {theirs[0]} and {theirs[1]} (task secret.task"
     assert named in _why(context, ours)
     told = _why(guest, ours)
-    assert "The limit shared lets 2 at once through, and 2 others are running." in told
+    assert "The limit shared allows 2 at once, and 2 others are running." in told
     pages = [
         httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
         for who in (context, guest)
@@ -86,7 +86,7 @@ def test_an_order_names_their_own_jobs_alone(ask: Ask, connection: Connection, d
     guest = ask("viewer", tenant="beta")
     assert f"the first, job {head} (task secret.task), is running" in _why(ask("viewer"), ours)
     told = _why(guest, ours)
-    assert "1 job is before it with the order key 'acct': the first, which is not yours to see, is running." in told
+    assert "1 job is before it with the order key 'acct': the first, which you may not see, is running." in told
     assert "secret.task" not in told
     assert "session" not in told
     assert f"the first, job {own_head} (task work), is ready" in _why(guest, own)
@@ -100,7 +100,7 @@ def test_a_dead_letter_of_somebody_else_blocks_without_a_name(ask: Ask, connecti
     (ours,) = put(connection, keys(order="acct", blocks=True), tenant="beta")
     assert f"The dead letter {head} (task secret.task) blocks" in _why(ask("viewer"), ours)
     told = _why(ask("viewer", tenant="beta"), ours)
-    assert told.startswith("A dead letter that is not yours to see blocks its order key 'acct'")
+    assert told.startswith("A dead letter that you may not see blocks its order key 'acct'")
     assert "secret.task" not in told
     assert "sereno job" not in told
 

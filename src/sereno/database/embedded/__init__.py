@@ -1,4 +1,4 @@
-"""A real PostgreSQL for development, without installing one: started on first use, stopped by the last user."""
+"""An embedded PostgreSQL server for development: started on first use, stopped by the last process that uses it."""
 
 import atexit
 import hashlib
@@ -17,16 +17,16 @@ from sereno.database.embedded.file_lock import FileLock
 from sereno.database.embedded.programs import SYSTEM_DIRECTORY, account_for, make_directory, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
 
-# How often we look whether a server that somebody else starts or stops has got there.
+# Poll interval while another process starts or stops the server.
 _POLL_SECONDS = 0.02
 
-# What keeps the server private is not the caller's to change.
+# Parameters that keep the server private; callers cannot change them.
 _FIXED_PARAMETERS = frozenset({"listen_addresses", "port", "unix_socket_directories", "unix_socket_permissions"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """This process' use of a running server: while it holds the users' lock, nobody stops the server."""
+    """This process' use of a running server: while it holds the users lock, no process stops the server."""
 
     process: int
     home: Path
@@ -39,9 +39,9 @@ class EmbeddedPostgres:
     """A PostgreSQL server in a directory, shared by every process that names the same directory.
 
     The first process to start it launches it; the last one to stop using it, however the others ended, shuts it down.
-    Its parameters are those of the process that launched it. It is reached by a Unix socket that only its owner can
-    open, never by TCP. For root, whose server runs as another user, data that this user could not reach in
-    `directory` lives in `/var/lib/sereno`.
+    Its parameters are those of the process that launched it. It listens on a Unix socket that only its owner can open,
+    never on TCP. For root, the server runs as another user; if that user cannot access `directory`, the data is in
+    `/var/lib/sereno`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EmbeddedPostgres:
         if fixed:
             raise EmbeddedPostgresError(
                 f"The embedded PostgreSQL sets {', '.join(fixed)} itself. "
-                "To choose, run a server of your own and set SERENO_DATABASE_URL."
+                "To change it, run your own server and set SERENO_DATABASE_URL."
             )
         self._directory = Path(directory).resolve()
         self._bin_dir = None if bin_dir is None else Path(bin_dir).absolute()
@@ -64,12 +64,12 @@ class EmbeddedPostgres:
 
     @property
     def bin_dir(self) -> Path:
-        """The directory of `psql`, `pg_dump` and PostgreSQL's other programs."""
+        """Return the directory of `psql`, `pg_dump` and the other programs of PostgreSQL."""
         return self._bin_dir or wheel_bin_dir()
 
     @property
     def url(self) -> str:
-        """The server's address, for any driver; known once it is started."""
+        """Return the server's address, for any driver; known once it is started."""
         if self._use is None:
             raise EmbeddedPostgresError("The embedded PostgreSQL is not started. Call start() first.")
         return self._use.url
@@ -85,19 +85,19 @@ class EmbeddedPostgres:
                 return self._use.url
 
     def stop(self) -> None:
-        """End this process' use of the server, which stops if nobody else uses it."""
+        """End this process' use of the server, which stops if no other process uses it."""
         use, self._use = self._use, None
         if use is None:
             return
         atexit.unregister(self._stop_silently)
         if use.process != os.getpid():
-            # We are a forked child: the use is our parent's.
+            # This is a forked child: the use belongs to the parent process.
             use.users.forget()
         elif not use.home.is_dir():
-            # Somebody deleted it all; the server notices within a minute and ends itself.
+            # The directory was deleted; the server notices within a minute and shuts down.
             use.users.release()
         else:
-            # A new user joins under the same lock, so none can appear between our look and the shutdown.
+            # A new process joins under the same lock, so none can appear between the check and the shutdown.
             with self._explained("did not stop"), FileLock.held(use.home / "start.lock"):
                 _leave(use.cluster, use.users)
 
@@ -131,7 +131,7 @@ class EmbeddedPostgres:
         except (OSError, subprocess.SubprocessError) as error:
             raise EmbeddedPostgresError(
                 f"The embedded PostgreSQL in {self._directory} {what}: {error}. "
-                "Use a directory of your own, or set SERENO_DATABASE_URL to a server of your own."
+                "Use another directory, or set SERENO_DATABASE_URL to your own server."
             ) from error
 
 
@@ -141,20 +141,20 @@ def _running_url(cluster: Cluster) -> str:
     while (url := cluster.url()) is None:
         if cluster.launch():
             continue
-        # A server is there but does not answer: it is recovering, or its last processes are just ending.
+        # A server exists but does not answer: it is recovering or shutting down.
         if time.monotonic() > deadline:
             raise EmbeddedPostgresError(
                 f"The embedded PostgreSQL has been neither ready nor gone for {PATIENCE_SECONDS} seconds. "
-                "End its processes, or set SERENO_DATABASE_URL to a server of your own."
+                "End its processes, or set SERENO_DATABASE_URL to your own server."
             )
         time.sleep(_POLL_SECONDS)
     return url
 
 
 def _leave(cluster: Cluster, users: FileLock) -> None:
-    """Give up a use, and shut the server down if it was the last one."""
+    """End a use, and shut the server down if it was the last one."""
     try:
-        # When the directory was deleted and made anew, the server in it is not the one that we used.
+        # If the directory was deleted and created again, its server is not the one that this process used.
         if users.try_alone() and users.is_current():
             cluster.shut_down()
     finally:
@@ -162,9 +162,9 @@ def _leave(cluster: Cluster, users: FileLock) -> None:
 
 
 def _home(directory: Path) -> Path:
-    """Return where the cluster lives: in the directory, unless root's server runs as a user who cannot enter it."""
+    """Return the directory of the cluster: `directory`, unless root's server runs as a user who cannot enter it."""
     directory.mkdir(parents=True, exist_ok=True)
-    # Only a directory that held nothing is ours to hide from git; it might be the user's repository.
+    # Hide only an empty directory from git; any other might be the user's repository.
     if not any(directory.iterdir()):
         (directory / ".gitignore").write_text("*\n")
     if os.geteuid() != 0 or (directory / "postgres").exists():

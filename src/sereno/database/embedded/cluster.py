@@ -1,4 +1,4 @@
-"""One PostgreSQL cluster in one directory: made, launched, found again and shut down."""
+"""One PostgreSQL cluster in one directory: created, launched, found again and shut down."""
 
 import hashlib
 import os
@@ -18,15 +18,15 @@ from sereno.database.embedded.file_lock import FileLock
 from sereno.database.embedded.programs import Account, account_for, executable_bin_dir, postgres_version, wheel_bin_dir
 from sereno.errors import EmbeddedPostgresError
 
-# How long pg_ctl waits for the server to be ready, or gone.
+# Seconds that pg_ctl waits for the server to start or stop.
 PATIENCE_SECONDS = 60
 
 _PORT = 5432
 
-# macOS has room for 104 bytes with the closing NUL; Linux for 108.
+# Bytes. macOS allows 104 with the terminating NUL; Linux 108.
 _LONGEST_SOCKET_PATH = 103
 
-# Since this major version there is a locale that knows Unicode and is the same on every system.
+# Since this major version there is a built-in Unicode locale that is the same on every system.
 _BUILTIN_LOCALE_SINCE = 17
 
 _LOG_LINES_SHOWN = 15
@@ -43,7 +43,7 @@ _DEFAULT_PARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class PostmasterFile:
-    """What a server, alive or dead, wrote into `postmaster.pid` about itself."""
+    """The content of `postmaster.pid`, written by a running or killed server."""
 
     port: str
     socket_directory: str
@@ -51,7 +51,7 @@ class PostmasterFile:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Read the file of a server; None when there is none, or when it was not written to its end."""
+        """Read the file; return None when it is missing or incomplete."""
         try:
             lines = os.fsdecode(path.read_bytes()).splitlines()
         except FileNotFoundError:
@@ -63,7 +63,7 @@ class PostmasterFile:
         return cls(port, socket_directory, status.strip())
 
     def server_listens(self) -> bool:
-        """Whether a server accepts connections at the socket that is written here."""
+        """Return whether a server accepts connections on this socket."""
         with socket.socket(socket.AF_UNIX) as client:
             try:
                 client.connect(f"{self.socket_directory}/.s.PGSQL.{self.port}")
@@ -73,7 +73,7 @@ class PostmasterFile:
 
 
 class Cluster:
-    """The cluster in `<home>/postgres`: its data, its log and, where the path allows it, its socket.
+    """The cluster in `<home>/postgres`: its data, its log and, if the path is short enough, its socket.
 
     The caller holds the start lock of the home around every call.
     """
@@ -86,21 +86,21 @@ class Cluster:
         self._data = self._directory / "data"
         self._postmaster_file = self._data / "postmaster.pid"
         self._log = self._directory / "server.log"
-        # The server and all its children inherit this lock, so the kernel tells whether one of them is alive.
-        # A process id does not: it may be recycled, or stay behind as a zombie.
+        # The server and all its children inherit this lock, so it shows whether one of them is alive.
+        # A process id does not: it may be reused, or belong to a zombie.
         self._server_lock = home / "server.lock"
 
     def url(self) -> str | None:
-        """Return the address of the running server; None when no server is ready to answer."""
+        """Return the address of the running server; None when no server is ready."""
         server = PostmasterFile.read(self._postmaster_file)
         if server is None or server.status != "ready" or not server.server_listens():
             return None
-        # With the port spelled out, a client does not take PGPORT from its environment.
+        # With an explicit port, a client ignores PGPORT in its environment.
         host = quote(os.fsencode(server.socket_directory))
         return f"postgresql://postgres@/postgres?host={host}&port={server.port}"
 
     def launch(self) -> bool:
-        """Launch the server, on new data if there is none; False while an earlier server still has a process."""
+        """Launch the server and create its data if needed; return False while an earlier server still has a process."""
         lock = FileLock(self._server_lock)
         try:
             if not lock.try_alone():
@@ -125,7 +125,7 @@ class Cluster:
             arguments = ("stop", "-D", "data", "-m", "fast", "-w", "-t", str(PATIENCE_SECONDS))
             result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory)
             server = PostmasterFile.read(self._postmaster_file)
-            # If it fails because the server was killed, there is nothing to do: its last processes end by themselves.
+            # If pg_ctl fails because the server was killed, nothing is left to do: its processes exit by themselves.
             if result.returncode != 0 and server is not None and server.server_listens():
                 raise self._failure("did not stop", result.stdout)
             with suppress(OSError):
@@ -142,7 +142,7 @@ class Cluster:
             return wheel_bin_dir()
 
     def _create(self, bin_dir: Path, account: Account) -> None:
-        """Make the cluster under another name and rename it when complete: an interrupted initdb leaves no half."""
+        """Create the cluster under another name and rename it when complete, in case initdb is interrupted."""
         unfinished = self._home / "postgres.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         _make_private_directory(unfinished, account)
@@ -170,35 +170,37 @@ class Cluster:
             "unix_socket_permissions": "0700",
         }
         options = shlex.join(word for name, value in parameters.items() for word in ("-c", f"{name}={value}"))
-        # Relative paths, because pg_ctl puts them into a shell command without escaping what is special there.
+        # Relative paths, because pg_ctl puts them into a shell command without escaping special characters.
         arguments = ("start", "-D", "data", "-l", "server.log", "-w", "-t", str(PATIENCE_SECONDS), "-o", options)
         result = account.run(bin_dir / "pg_ctl", *arguments, cwd=self._directory, pass_fds=(server_lock.descriptor,))
         if result.returncode != 0:
             raise self._failure("did not start", result.stdout)
 
     def _remove_stale_files(self, socket_directory: Path) -> None:
-        """Remove what a killed server left: PostgreSQL believes it while its process id is a zombie's or somebody's."""
+        """Remove files of a killed server: PostgreSQL trusts them while their process id exists, also when reused."""
         server = PostmasterFile.read(self._postmaster_file)
-        # We hold the server lock, so a server that listens was launched by hand: PostgreSQL itself will refuse.
+        # The server lock is held, so a server that listens was launched manually: PostgreSQL itself will refuse.
         if server is not None and server.server_listens():
             return
         self._postmaster_file.unlink(missing_ok=True)
         (socket_directory / f".s.PGSQL.{_PORT}.lock").unlink(missing_ok=True)
 
     def _socket_directory(self, account: Account) -> Path:
-        """Return the cluster's own directory, or a private one in the temporary directory if its path does not do."""
+        """Return the cluster's directory, or a private temporary one if the path is unsuitable for a socket."""
         if _suits_a_socket(self._directory):
             return self._directory
         directory = self._temporary_socket_directory(account)
         if not _suits_a_socket(directory):
-            raise EmbeddedPostgresError(f"No socket can be in {directory}. Set TMPDIR to a short and plain path.")
+            raise EmbeddedPostgresError(
+                f"A socket cannot be created in {directory}. Set TMPDIR to a short path without commas and colons."
+            )
         if not os.path.lexists(directory):
             _make_private_directory(directory, account)
         status = directory.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != account.uid or status.st_mode & 0o077:
             raise EmbeddedPostgresError(
                 f"{directory} is not a private directory of user {account.uid}, so the server's socket would not "
-                "be safe there. Remove it, or move the project to a short and plain path."
+                "be safe there. Remove it, or move the project to a short path without commas and colons."
             )
         return directory
 
@@ -215,7 +217,7 @@ class Cluster:
             f"The embedded PostgreSQL in {self._directory} {what}.",
             *output.strip().splitlines(),
             *([f"The last lines of {self._log}:", *log] if log else []),
-            "Mend what is said above, or set SERENO_DATABASE_URL to a server of your own.",
+            "Fix the problem above, or set SERENO_DATABASE_URL to your own server.",
         ]
         return EmbeddedPostgresError("\n".join(lines))
 
@@ -235,6 +237,6 @@ def _sync_directory(path: Path) -> None:
 
 
 def _suits_a_socket(directory: Path) -> bool:
-    """Whether a socket's path fits, and clients take it for one: a comma or a colon would separate hosts and ports."""
+    """Return whether a socket path fits and is unambiguous: clients split hosts at commas and ports at colons."""
     path = directory / f".s.PGSQL.{_PORT}"
     return len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH and not {",", ":"} & set(str(path))

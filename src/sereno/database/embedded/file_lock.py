@@ -1,4 +1,4 @@
-"""A lock between processes, kept by the kernel on an open file."""
+"""A lock between processes (flock on a file)."""
 
 import fcntl
 import os
@@ -13,13 +13,13 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # O_NOFOLLOW: root may open this in a directory where somebody else could have planted a link.
+        # O_NOFOLLOW: root may open this in a directory where another user could have placed a symbolic link.
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     @classmethod
     @contextmanager
     def held(cls, path: Path) -> Iterator[Self]:
-        """Hold the lock alone, waiting for it as long as it takes."""
+        """Hold the lock exclusively, waiting for it without a timeout."""
         lock = cls(path)
         try:
             fcntl.flock(lock.descriptor, fcntl.LOCK_EX)
@@ -28,11 +28,11 @@ class FileLock:
             lock.release()
 
     def share(self) -> None:
-        """Hold the lock together with others."""
+        """Acquire the lock in shared mode."""
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
     def try_alone(self) -> bool:
-        """Hold the lock alone, unless somebody else holds it."""
+        """Acquire the lock exclusively; return False if another process holds it."""
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -40,17 +40,17 @@ class FileLock:
         return True
 
     def is_current(self) -> bool:
-        """Whether the path still leads to the file that is locked, and not to a later one."""
+        """Return whether the path still names the locked file, and not a new one."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), self._path.stat())
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Give the lock up, also for a child that was forked meanwhile and inherited the file."""
+        """Release the lock, also in forked children that inherited the file."""
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         os.close(self.descriptor)
 
     def forget(self) -> None:
-        """Close the file but leave the lock to the processes that inherited it."""
+        """Close the file without releasing the lock of processes that inherited it."""
         os.close(self.descriptor)

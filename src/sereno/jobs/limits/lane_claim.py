@@ -1,4 +1,4 @@
-"""Jobs with limits are claimed lane by lane: take, decide, pick, write, in one transaction."""
+"""Claims jobs with limits, lane by lane: lock, decide, pick and write in one transaction."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,15 +24,15 @@ _passing = msgspec.json.Decoder(list[tuple[int, list[int | None]]])
 _opened = msgspec.json.Decoder(tuple[int, int | None, int])
 _stops = msgspec.json.Decoder(list[tuple[int, int, int]])
 
-# A lane that gave so many at once has a backlog: where its next job is to be looked for is worth a write.
+# Jobs. A lane that gave this many in one claim has a backlog, so that storing its new floor is worth a write.
 DEEP = 8
-# Rows that a claim reads of all its lanes together, and of each lane at least: jobs that are paused or of unknown tasks
-# are passed over, and the next claim goes on behind them.
+# Rows that a claim reads from all its lanes together, and at least from each lane. Paused jobs and jobs of unknown
+# tasks are passed over, and the next claim continues behind them.
 MOST_ROWS, FEWEST_ROWS = 10_000, 100
 
 
 class KnownLimiter(NamedTuple):
-    """What a worker knows of a limiter: jobs that have ended for good, if it is still as the worker wrote it."""
+    """Jobs of a limiter that have ended for good; valid while the limiter has the version that this worker wrote."""
 
     version: int
     ended: frozenset[int]
@@ -42,9 +42,9 @@ NOTHING: Mapping[int, KnownLimiter] = MappingProxyType({})
 
 
 class FreeProcesses(NamedTuple):
-    """How many more jobs may start in processes of their own: isolated tasks, and suspects (jobs with crashes).
+    """How many more jobs may start in their own processes: isolated tasks and suspects (jobs with crashes).
 
-    `suspects`: how many of them, by queue. `most_crashes`: suspects with more crashes have to wait.
+    `suspects`: their maximum by queue. `most_crashes`: suspects with more crashes have to wait.
     """
 
     isolated: Collection[str]
@@ -54,17 +54,17 @@ class FreeProcesses(NamedTuple):
 
 
 class LaneClaim(msgspec.Struct, kw_only=True):
-    """What a claim of lanes got.
+    """The result of a claim of lanes.
 
-    `unkeyed`: those of the jobs that carry no key, of queues with a limit of their own. `short`: queues that had fewer
-    of them than could have started. `rated`: those that passed a
-    rate, and start at once. `parties`: those of a lane that share fewer slots than they are, with how many. `holding`:
-    the limiters in which a job holds a slot. `blocking`: limiters that lanes wait for from now on. `after`: the last
-    lane that was looked at. `walked`: how many lanes of a queue that was. `elsewhere`: limiters that lanes of other
-    queues wait for.
-    `lacks_limiters`: lanes that may pass limiters that are not there. `next_look`: seconds until a limiter is due.
+    `unkeyed`: jobs without keys, from queues with a limit of their own. `short`: queues that had fewer such jobs than
+    could have started. `rated`: jobs under a rate limit, which start at once. `slot_groups`: lane, number of slots and
+    the jobs that share them. `holding`: by job, the limiters in which it holds a slot. `missed`: free limiters whose
+    lanes could not be read, because another claim holds the locks. `more`: queues with more jobs than free slots.
+    `blocking`: limiters that lanes wait for from now on. `after`: by queue and band, the turn of the last lane read.
+    `walked`: by queue, how many lanes were read. `elsewhere`: limiters that lanes of other queues wait for.
+    `lacks_limiters`: lanes whose limiters may not exist yet. `next_look`: seconds until a limiter is due.
     `versions`: of the limiters that were written. `foreign`: limiters that another claim has written. `passed_over`: a
-    lane has more jobs than a claim looks at, and none of those that it looked at could be taken.
+    lane has more jobs than a claim reads, and fewer could be claimed than wanted.
     """
 
     jobs: list[ClaimedJob] = []
@@ -88,23 +88,23 @@ class LaneClaim(msgspec.Struct, kw_only=True):
 
 
 def open_lanes(floor: int) -> Operation[tuple[int, int | None, int]]:
-    """Read wake-ups; answers how many there were, the lowest number, and how many could not be read right now."""
+    """Process wake-ups; return how many there were, the lowest id, and how many could not be read right now."""
     rows = yield Statement(_sql["open_lanes"], {"floor": floor})
     return _opened.decode(rows[0][0])
 
 
 def look_again(since: datetime) -> Operation[None]:
-    """Those who wait for limits that were changed since then are looked at."""
+    """Make the lanes due that wait for limits changed since then."""
     yield Statement(_sql["look_again"], {"since": since})
 
 
 def make_limiters(lanes: Sequence[int], queues: Sequence[str]) -> Operation[None]:
-    """Limiters that are not there. Never in the transaction of a claim: who stops there would hold up all others."""
+    """Create missing limiters. Never in a claim's transaction: a stalled one would block all other claims."""
     yield Statement(_sql["make_limiters"], {"lanes": array(lanes), "queues": list(queues)})
 
 
 def hand_over(limiters: Collection[int]) -> Operation[set[int]]:
-    """Limiters that came free here are for whoever looks next; answers those that were told."""
+    """Make freed limiters due for the next worker that checks; return those that were handed over."""
     rows = yield Statement(_sql["hand_over"], {"limiters": sorted(limiters)})
     return set(msgspec.json.decode(rows[0][0]))
 
@@ -112,33 +112,33 @@ def hand_over(limiters: Collection[int]) -> Operation[set[int]]:
 def claim_lanes(
     session: int,
     tasks: Collection[str],
-    asked: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
     freed: Mapping[int, int],
     bands: Sequence[int],
-    no_parties: Collection[int] = (),
+    slow_lanes: Collection[int] = (),
     known: Mapping[int, KnownLimiter] = NOTHING,
     free: FreeProcesses | None = None,
 ) -> Operation[LaneClaim]:
-    """Jobs of lanes, as far as their limiters let them in.
+    """Claim jobs of lanes, as far as their limiters admit them.
 
-    `asked`: objects with queue, now, room, lanes, floors, and bands, each with the turn after which to look. `freed`:
-    limiters, and how many left them. `bands`: in the order to be walked. `no_parties`: lanes of slow jobs.
-    `known`: by limiter, of whom it need not be asked whether they run. `free`: what may run in processes of its own; if
-    it is not given, there is no bound.
+    `requests`: objects with queue, now, room (free slots), lanes, floors, and bands, each with the turn after which to
+    read. `freed`: limiters, and how many jobs left them. `bands`: in the order to be walked. `slow_lanes`: lanes of
+    slow jobs, which do not share slots. `known`: by limiter, jobs known to have ended. `free`: how many jobs may start
+    in their own processes; unbounded by default.
     """
     rows = yield Statement(
         _sql["take"],
         {
-            "asked": encoder.encode(asked).decode(),
+            "asked": encoder.encode(requests).decode(),
             "freed": encoder.encode([{"limiter": limiter, "most": most} for limiter, most in freed.items()]).decode(),
         },
     )
     taken = _taken.decode(rows[0][0])
     foreign = _recall(taken.limiters, known)
-    yield from _ask_who_runs(doubtful(taken.limiters))
-    rooms = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in asked}
-    decision = decide(taken, rooms, bands, no_parties)
-    answer = LaneClaim(
+    yield from _drop_ended(doubtful(taken.limiters))
+    capacities = {item["queue"]: QueueRoom(item["now"], item["room"], item["lanes"]) for item in requests}
+    decision = decide(taken, capacities, bands, slow_lanes)
+    result = LaneClaim(
         missed=decision.missed | set(taken.missed),
         more=decision.more,
         is_contended=decision.is_contended or bool(taken.missed),
@@ -154,26 +154,26 @@ def claim_lanes(
     served: dict[int, list[ClaimedJob]] = {}
     moment = taken.moment
     if giving:
-        answer.jobs, served = yield from _pick(session, tasks, giving, asked, free or _unbounded(asked))
-        moment = taken.spent_at(max((job.claimed_at for job in answer.jobs), default=0.0))
-        _note(answer, giving, served, taken.limiters)
+        result.jobs, served = yield from _pick(session, tasks, giving, requests, free or _unbounded(requests))
+        moment = taken.spent_at(max((job.claimed_at for job in result.jobs), default=0.0))
+        _note(result, giving, served, taken.limiters)
     if decision.lanes or decision.limiters:
         by_lane = {id(giving[number]): jobs for number, jobs in served.items()}
         rows = yield _write(decision, by_lane, moment, taken.now)
-        answer.versions = dict.fromkeys([limiter.id for limiter in decision.limiters], int(rows[0][0]))
-    answer.passed_over = any(lane.stop is not None for lane in giving)
+        result.versions = dict.fromkeys([limiter.id for limiter in decision.limiters], int(rows[0][0]))
+    result.passed_over = any(lane.stop is not None for lane in giving)
     if passed := [lane.id for number, lane in enumerate(giving) if _leaves_behind(lane, served.get(number, ()))]:
         yield Statement(_sql["mark_passed_over"], {"lanes": array(passed)})
-    return answer
+    return result
 
 
 def reread() -> Operation[int]:
-    """Lanes whose floors are behind jobs that were passed over are read from the beginning; how many they are."""
+    """Reset the floors of lanes that passed over jobs, so that they are read from the start; return how many."""
     return int((yield Statement(_sql["reread"]))[0][0])
 
 
 def _recall(limiters: Sequence[Limiter], known: Mapping[int, KnownLimiter]) -> set[int]:
-    """Who has left, as far as that is known; answers the limiters that somebody else has written since."""
+    """Remove jobs known to have ended; return the limiters that another claim has written since."""
     foreign: set[int] = set()
     for limiter in limiters:
         if (own := known.get(limiter.id)) is None:
@@ -191,7 +191,7 @@ def _newly_waited(lanes: Sequence[Lane]) -> set[int]:
     }
 
 
-def _ask_who_runs(limiters: Sequence[Limiter]) -> Operation[None]:
+def _drop_ended(limiters: Sequence[Limiter]) -> Operation[None]:
     if limiters:
         rows = yield Statement(
             _sql["live"], {"ids": array(sorted({job for limiter in limiters for job in limiter.held if job > 0}))}
@@ -207,23 +207,23 @@ def _ask_who_runs(limiters: Sequence[Limiter]) -> Operation[None]:
 
 
 def _after(lanes: Sequence[Lane]) -> dict[tuple[str, int], float]:
-    """Where the walk ended; lanes come in the order of the walk."""
+    """Return where the walk ended, by queue and band; lanes come in the order of the walk."""
     return {(lane.queue, lane.band): lane.turn for lane in lanes if lane.behind is None and lane.fair is None}
 
 
-def _unbounded(asked: Sequence[Mapping[str, Any]]) -> FreeProcesses:
-    return FreeProcesses((), MOST_ROWS, {item["queue"]: MOST_ROWS for item in asked})
+def _unbounded(requests: Sequence[Mapping[str, Any]]) -> FreeProcesses:
+    return FreeProcesses((), MOST_ROWS, {item["queue"]: MOST_ROWS for item in requests})
 
 
 def _pick(
     session: int,
     tasks: Collection[str],
     lanes: Sequence[Lane],
-    asked: Sequence[Mapping[str, Any]],
+    requests: Sequence[Mapping[str, Any]],
     free: FreeProcesses,
 ) -> Operation[tuple[list[ClaimedJob], dict[int, list[ClaimedJob]]]]:
-    """The jobs, and those of each lane in the order in which it gave them."""
-    queues = [item["queue"] for item in asked]
+    """Return the claimed jobs, and by lane those that it gave, in order."""
+    queues = [item["queue"] for item in requests]
     place = {queue: number for number, queue in enumerate(queues, 1)}
     rows = yield Statement(
         _sql["pick"],
@@ -237,7 +237,7 @@ def _pick(
             "orders": array([lane.order_id for lane in lanes]),
             "priorities": array([lane.floor_priority for lane in lanes]),
             "seqs": array([lane.floor_seq for lane in lanes]),
-            "floors": encoder.encode({item["queue"]: item["floors"] for item in asked}).decode(),
+            "floors": encoder.encode({item["queue"]: item["floors"] for item in requests}).decode(),
             "most": max(FEWEST_ROWS, MOST_ROWS // len(lanes)),
             "isolated": list(free.isolated),
             "processes": free.processes,
@@ -260,23 +260,23 @@ def _pick(
 
 
 def _note(
-    answer: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], limiters: Sequence[Limiter]
+    result: LaneClaim, lanes: Sequence[Lane], served: Mapping[int, list[ClaimedJob]], limiters: Sequence[Limiter]
 ) -> None:
     with_slots = {limiter.id for limiter in limiters if limiter.kind != "rate"}
-    answer.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
-    answer.short = {
+    result.unkeyed = {job.id for number, jobs in served.items() if lanes[number].id is None for job in jobs}
+    result.short = {
         lane.queue for number, lane in enumerate(lanes) if lane.id is None and len(served.get(number, ())) < lane.count
     }
-    answer.rated = {job.id for number, jobs in served.items() if lanes[number].is_rated for job in jobs}
-    answer.holding = {}
+    result.rated = {job.id for number, jobs in served.items() if lanes[number].is_rated for job in jobs}
+    result.holding = {}
     for number, jobs in served.items():
         for job in jobs:
             job.fair = lanes[number].fair
         lane = lanes[number]
         if len(jobs) > lane.at_once and lane.id is not None:
-            answer.slot_groups.append((lane.id, lane.at_once, jobs))
+            result.slot_groups.append((lane.id, lane.at_once, jobs))
         if passed := [limiter for limiter in lanes[number].limiters if limiter in with_slots]:
-            answer.holding.update(dict.fromkeys([job.id for job in jobs], passed))
+            result.holding.update(dict.fromkeys([job.id for job in jobs], passed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,40 +374,40 @@ def _floor(lane: Lane, served: Mapping[int, Sequence[ClaimedJob]]) -> tuple[int,
 
 
 def _is_changed(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
-    """Whether its row must say something new. A lane that gave a little and goes on is left as it is."""
+    """Return whether the row of the lane must be written. A lane that gave few jobs and has more is not."""
     if lane.fair is not None or lane.order_id is not None or lane.waits != lane.behind or lane.stop is not None:
         return True
     if len(jobs) < lane.count and (lane.floor_priority, lane.floor_seq) > (0, 0):
-        # It was read to its end: from the beginning again, where jobs may have been passed over.
+        # It was read to its end: start again from the beginning, where jobs may have been passed over.
         return True
     return len(jobs) >= DEEP or (bool(jobs) and jobs[-1].priority != lane.band)
 
 
 def _leaves_behind(lane: Lane, jobs: Sequence[ClaimedJob]) -> bool:
-    """Whether its floor is written behind jobs that are ready."""
+    """Return whether the floor is set behind jobs that are still ready."""
     return lane.stop is not None or (lane.passes_over and len(jobs) >= lane.count and _is_changed(lane, jobs))
 
 
 def _moved(
     lane: Lane, jobs: Sequence[ClaimedJob], clocks: Mapping[tuple[str, str], float], now: int
 ) -> tuple[int | None, int, float, int, int]:
-    """What it waits for, its band, its turn, and where its next job is to be looked for."""
+    """Return the limiter that it waits for, its band, its turn, and the floor of its next job."""
     if not lane.count:
         turn = lane.turn if lane.fair is not None else now
         return lane.waits, lane.band, turn, lane.floor_priority, lane.floor_seq
     short = len(jobs) < lane.count
-    # What could not be picked though it is there (paused, unknown here, locked for a moment) is looked at again soon.
+    # Jobs that exist but could not be picked (paused, of an unknown task, locked for a moment) are tried again soon.
     waits = None if short else lane.waits if lane.order_id is None else lane.order_id
     if lane.fair is not None:
         turn = clocks.get((lane.queue, lane.fair), lane.turn)
         band = lane.band
         if short:
-            # A lane that cannot give keeps nobody from their turn.
+            # A lane that has nothing to give must not delay the turns of others.
             turn = max(turn, lane.turn + lane.count / (lane.weight or 1.0))
     else:
         band = jobs[-1].priority if jobs else lane.band
         turn = lane.turn if waits is None and lane.behind is None else now
-    # What was passed over, because somebody held it, is found again from the beginning.
+    # Jobs passed over because another transaction had locked them are found again from the beginning.
     floors = (lane.stop or (0, 0)) if short else (jobs[-1].priority, jobs[-1].ready_seq)
     return waits, band, turn, *floors
 

@@ -1,27 +1,27 @@
--- Jobs with limits: their lanes are woken, taken, and written after the decision (see sereno.take_lanes).
+-- Lanes of jobs with limits: woken, locked, and written after the decision (see sereno.take_lanes).
 
 -- name: open_lanes
--- Reads wake-ups from a floor on; answers how many, the lowest number, and how many lanes were opened.
+-- Process wake-ups from an id on; return how many, the lowest id, and how many could not be read right now.
 select sereno.open_lanes(%(floor)s)::text;
 
 -- name: take
--- Lanes and limiters, locked until the transaction ends.
+-- Lock lanes and limiters until the transaction ends.
 select sereno.take_lanes(%(asked)s::text::jsonb, %(freed)s::text::jsonb)::text;
 
 -- name: look_again
--- Limits that were changed since then: whoever waits for them is looked at. A claim that was under way when the change was
--- made had read the old numbers.
+-- Make the lanes due that wait for limits changed since then. One minute earlier, because a claim in progress during the
+-- change had read the old numbers.
 select sereno.look_again(array(select name from sereno.limits where changed_at > %(since)s::timestamptz - interval '1 minute'));
 
 -- name: make_limiters
--- Limiters that lanes and queues pass, where there are none.
+-- Create the missing limiters of lanes and queues.
 select sereno.make_limiters(%(lanes)s::text::bigint[], %(queues)s::text[]);
 
 -- name: live
--- Which of these still run. Asked with the locks of their limiters in hand, in a statement of its own: a snapshot from before
--- the locks would miss what was claimed meanwhile. A job that was tried before may have got other keys in between, so
--- those come with the limiters that they pass.
--- By the primary key alone: named here, the state would let the planner read every running row.
+-- Which of these jobs still run. A statement of its own, run while the limiters are locked: a snapshot from before the
+-- locks would miss jobs claimed meanwhile. A job with earlier attempts may have got other keys in between, so it is
+-- returned with its limiters.
+-- By the primary key alone: a condition on the state would let the planner read every running row.
 with found as materialized (
     select id, state, attempt, queue, keys from sereno.jobs where id = any(%(ids)s::text::bigint[])
 )
@@ -34,11 +34,11 @@ select (select to_json(array_agg(id))::text from found where state = 'running' a
         from found where state = 'running' and attempt > 1);
 
 -- name: pick
--- So many of each lane, by index. A lane of an order gives its head and nothing else, and not while a dead letter blocks
--- it. A lane without a number stands for the jobs of its queue that carry no key. At most `most` rows of a lane are read,
--- before they are locked: what is paused or unknown here is passed over. Isolated tasks and suspects only as far as they
--- can start at once: a job that waits here for a process would keep a slot of its key from others. Answers also the lanes
--- of which there is more to be read, and where, and those that gave jobs from behind others.
+-- Claim the decided number of jobs of each lane, by index. A lane of an order gives only its head, and nothing while a dead
+-- letter blocks it. A lane without an id stands for the jobs of its queue without keys. At most `most` rows of a lane are
+-- read before they are locked: paused jobs and jobs of unknown tasks are passed over. Isolated tasks and suspects are
+-- claimed only if they can start at once: a job that waits for a process would block a slot of its key. Also returns the
+-- lanes with more rows to read, and from where, and those that gave jobs from behind others.
 with clock as materialized (select sereno.now() as now),
 paused as materialized (select kind, name from sereno.pauses where kind <> 'queue'),
 wanted as materialized (
@@ -157,15 +157,15 @@ select (select to_json(array_agg(id))::text from picked), (select to_json(array_
 from claimed;
 
 -- name: mark_passed_over
--- Lanes whose floor is behind jobs that were passed over: they are read from the beginning now and then.
+-- Lanes whose floor is behind passed-over jobs: they are read from the beginning periodically.
 select sereno.mark_passed_over(%(lanes)s::text::bigint[]);
 
 -- name: reread
--- The moment has come; answers how many lanes that concerns.
+-- Reset the floors of marked lanes that are due; return how many.
 select sereno.reread_lanes();
 
 -- name: write
--- What the decision, and what was picked, means for lanes and limiters.
+-- Write the lanes and limiters after the decision and the pick.
 select sereno.write_lanes(
     %(moment)s::text::timestamptz, %(served)s::text::bigint[], %(served_queues)s::text::integer[],
     %(served_priorities)s::text::smallint[], %(served_seqs)s::text::bigint[], %(queues)s::text[],
@@ -177,8 +177,8 @@ select sereno.write_lanes(
     %(share_queues)s::text[], %(share_keys)s::text[], %(clocks)s::text::double precision[]);
 
 -- name: hand_over
--- Limiters that came free and that this worker cannot use: whoever looks next finds them due. Answers those that were
--- noted, and one that a claim holds right now is told again later.
+-- Make freed limiters due that this worker cannot use, so that the next worker that checks finds them. Return those that
+-- could be locked; the caller repeats the call for a limiter that a claim holds right now.
 with free as materialized (
     select id from sereno.limiters where id = any(%(limiters)s) order by id for update skip locked
 ),
@@ -188,8 +188,8 @@ noted as (
       and (select true from sereno.lanes where has_work and waits_for = limiters.id limit 1)
     returning id
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', '')
     where exists (select from noted) and exists (select from sereno.sessions where idle)
 )
-select coalesce((select json_agg(id) from free), '[]')::text, (select count(*) from noted), (select count(*) from told);
+select coalesce((select json_agg(id) from free), '[]')::text, (select count(*) from noted), (select count(*) from notified);

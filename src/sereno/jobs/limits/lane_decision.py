@@ -1,7 +1,7 @@
-"""Who may start: the decision of a claim that meets limits. Pure: the store takes, this decides, the store writes.
+"""Decides which jobs with limits may start. Pure: the store locks lanes, this module decides, the store writes.
 
-A lane is all jobs of a queue with the same keys. It passes through limiters; a limiter lets in so many at once, or so
-many a second. Lanes take turns: whoever is furthest behind, measured by what it got divided by its weight, is next.
+A lane is all jobs of a queue with the same keys. It passes through limiters; a limiter admits a number of jobs at once
+or a number per second. Lanes take turns: the next is the lane with the least service, divided by its weight.
 """
 
 from collections import Counter
@@ -15,24 +15,24 @@ import msgspec
 from sereno.jobs.job import DEFAULT_PRIORITY
 from sereno.jobs.limits.slot_sharing import taken as slots_taken
 
-# Lanes that take turns by a fair key; below it, a band is a priority.
+# Band of the lanes that take turns by a fair key; lower bands are priorities.
 FAIR_BAND = 10
-# Who waits for a slot is told when it is free; should nobody tell, somebody looks after so many seconds.
+# Poll interval in seconds for lanes that wait for a slot, used when no notification of a free slot arrives.
 SHORTEST_LOOK = 5.0
 LONGEST_LOOK = 60.0
-# A list of jobs that is longer is looked through, however many slots there are.
+# A longer list of slot holders is always checked for ended jobs, whatever the number of slots.
 MANY = 200
-# So many jobs share a slot of their key, in the hands of one worker.
+# Jobs of a key that one worker may claim per slot, to run them one after another.
 MOST_IN_PARTY = 16
 
 LimiterKind = Literal["slots", "rate", "order", "unknown"]
 
 
 class Lane(msgspec.Struct, array_like=True, gc=False):
-    """A lane that was taken, as the store read it. No id: the plain jobs of a queue that has a limit of its own.
+    """A locked lane as the store read it. No id: the plain jobs of a queue that has a limit of its own.
 
-    `behind`: the limiter that it waited for. `has_head`: of an order, whether the first of all its jobs is
-    here and ready. `clock`: how far its fair key has come, in all its lanes.
+    `behind`: the limiter that it waited for. `has_head`: of an order, whether its first job is in this lane and
+    ready. `clock`: the service that its fair key got so far, in all its lanes.
     """
 
     id: int | None
@@ -54,17 +54,14 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     at_once: int = 0
     waits: int | None = None
     is_rated: bool = False
-    # Where the next claim goes on: this one has read as much of it as it may, and could not take as many as wanted.
+    # Where the next claim continues: this one read as many rows as allowed and got fewer jobs than wanted.
     stop: tuple[int, int] | None = None
-    # It gave jobs that stand behind others, which could not be taken.
+    # It gave jobs that are behind others, which could not be claimed.
     passes_over: bool = False
 
 
 class Limiter(msgspec.Struct, array_like=True, gc=False):
-    """A limiter that was locked. `tokens`: refilled up to now. `closed`: seconds until it may let anybody in.
-
-    `version`: another one after every write.
-    """
+    """A locked limiter. `tokens`: refilled up to now. `closed`: seconds until it opens. `version`: new per write."""
 
     id: int
     kind: LimiterKind
@@ -76,16 +73,16 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
     held: list[int]
     looks: int
     version: int = 0
-    # Decided here: how many were let in now, how much they took, and what the first one that must wait for it needs.
+    # Decided here: how many jobs were admitted now, the tokens they took, and what the first waiting job needs.
     count: int = 0
     spent: float = 0.0
     need: float | None = None
     touched: bool = False
-    # How many slots are taken by those who are in; read once.
+    # Slots in use, computed once.
     taken: int | None = None
 
     def free(self) -> int:
-        """How many slots are left; none, if it counts something else."""
+        """Return the number of free slots; 0 for other kinds of limiters."""
         if self.kind != "slots" or self.closed:
             return 0
         if self.taken is None:
@@ -93,7 +90,7 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         return (self.slots or 0) - self.taken - self.count
 
     def admits(self, units: int) -> bool:
-        """Whether one more may start."""
+        """Return whether one more job may start."""
         if self.kind == "rate":
             has_tokens = (self.tokens or 0.0) - self.spent >= min(units, self.burst or 1.0)
             return not self.closed and self.need is None and has_tokens
@@ -105,25 +102,25 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         self.touched = True
         self.count += 1
         if self.kind == "order":
-            # Whoever is next in the order waits from now on.
+            # The next job in the order waits from now on.
             self.need = 1.0
         if self.burst is not None:
-            # In full: a job that costs more than a burst leaves a debt.
+            # Charged in full: a job that costs more than a burst leaves a debt.
             self.spent += units
 
     def refuse(self, units: int) -> None:
-        """The first refusal closes a rate for all who come later: a lane that needs much is not overtaken for ever."""
+        """Record a refusal. The first one closes a rate for later lanes, so that a costly job is not starved."""
         self.touched = True
         if self.need is None:
             self.need = min(float(units), self.burst or 1.0)
 
     def refill(self, seconds: float) -> None:
-        """So much later."""
+        """Add the tokens of `seconds`."""
         if self.tokens is not None:
             self.tokens = min(self.burst or 1.0, self.tokens + seconds * (self.per_second or 0.0))
 
     def look_in(self, ids: int, spent: float) -> float | None:
-        """Seconds until those who wait for it should be looked at, when so many went in; None when nobody must."""
+        """Return the seconds until waiting lanes are checked, after `ids` jobs were admitted; None if no lane waits."""
         if self.need is None:
             return None
         if self.kind == "rate":
@@ -132,13 +129,13 @@ class Limiter(msgspec.Struct, array_like=True, gc=False):
         if self.closed:
             return min(LONGEST_LOOK, self.closed)
         if self.kind == "slots" and slots_taken(self.held) + ids < (self.slots or 0):
-            # Kept free for a lane that had less than was thought.
+            # Reserved for a lane that had fewer jobs than assumed.
             return 0.0
         return min(LONGEST_LOOK, SHORTEST_LOOK * 2.0**self.looks)
 
 
 def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
-    """Limiters that seem more than half full: it matters which of their jobs still run."""
+    """Return limiters that seem more than half full, where it matters which of their jobs still run."""
     return [
         limiter
         for limiter in limiters
@@ -147,20 +144,20 @@ def doubtful(limiters: Iterable[Limiter]) -> list[Limiter]:
 
 
 class QueueRoom:
-    """How many jobs of a queue may be claimed: `now` is how many can start at once, `ahead` how many in all.
+    """The free slots of a queue: `now` is how many jobs can start at once, `ahead` how many may be claimed in all.
 
-    `lanes`: how many lanes were asked for; as many as came may not be all there are.
+    `lanes`: how many lanes were requested; if that many came, there may be more.
     """
 
     def __init__(self, now: int, ahead: int, lanes: int) -> None:
         self.now = now
         self.ahead = ahead
         self.lanes = lanes
-        # Who shares a slot cannot start at once: no room that others could start in is for them.
+        # Jobs that share a slot do not start at once, so they may not use slots in which other jobs could start.
         self.behind = ahead - now
 
     def has_place(self, lane: Lane) -> bool:
-        """A job that passes a rate starts at once, or is not claimed: its start is what is counted."""
+        """Return whether a job of the lane fits. Under a rate limit it must start at once: its start is counted."""
         return self.ahead > 0 and (self.now > 0 or not lane.is_rated)
 
     def take(self, lane: Lane) -> None:
@@ -169,13 +166,12 @@ class QueueRoom:
 
 
 class LockedLanes(msgspec.Struct, array_like=True, gc=False):
-    """What the store took.
+    """The lanes and limiters that the store locked.
 
-    `free`: limiters whose waiting lanes were looked at, and whether it was time to. `own`: queues that have limits of
-    their own, with their limiters, and whether jobs without a key wait there. `missed`: limiters that came free, that
-    somebody waits for, and that another claim holds. `elsewhere`: those that somebody of another queue waits for.
-    `lacks_limiters`: some are not there yet. `next_look`: seconds until
-    a limiter is due.
+    `free`: limiters whose waiting lanes were read, and whether they were due. `own`: queues that have limits of their
+    own, with their limiters, and whether jobs without a key wait there. `missed`: freed limiters with waiting lanes
+    that another claim has locked. `elsewhere`: freed limiters that lanes of another queue wait for.
+    `lacks_limiters`: some do not exist yet. `next_look`: seconds until a limiter is due.
     """
 
     moment: str
@@ -190,7 +186,7 @@ class LockedLanes(msgspec.Struct, array_like=True, gc=False):
     next_look: float | None
 
     def spent_at(self, marked: float) -> str:
-        """The moment (in seconds since 1970) of the jobs' marks: tokens are spent then, so no rate is exceeded."""
+        """Return when tokens are spent: at the jobs' claim time (Unix seconds), so that no rate is exceeded."""
         if (later := marked - self.now / 1e6) <= 0:
             return self.moment
         for limiter in self.limiters:
@@ -199,10 +195,10 @@ class LockedLanes(msgspec.Struct, array_like=True, gc=False):
 
 
 class Decision:
-    """What to write, and what to remember.
+    """The lanes and limiters to write, and what the worker has to remember.
 
-    `missed`: free limiters whose lanes could not be looked at, because another claim is at them right now. `more`:
-    queues that could give more than there was room for.
+    `missed`: free limiters whose lanes could not be read, because another claim has locked them. `more`: queues with
+    more startable jobs than free slots.
     """
 
     def __init__(self) -> None:
@@ -214,11 +210,11 @@ class Decision:
 
 
 def decide(
-    taken: LockedLanes, rooms: Mapping[str, QueueRoom], bands: Sequence[int], no_parties: Collection[int] = ()
+    taken: LockedLanes, capacities: Mapping[str, QueueRoom], bands: Sequence[int], slow_lanes: Collection[int] = ()
 ) -> Decision:
-    """How many jobs of each lane may start, and who must wait for what. `bands`: in the order to be walked.
+    """Return how many jobs of each lane may start, and which lanes wait for what. `bands`: in the order to be walked.
 
-    `no_parties`: lanes whose jobs are too slow to share a slot.
+    `slow_lanes`: lanes whose jobs are too slow to share a slot.
     """
     decision = Decision()
     limiters = {limiter.id: limiter for limiter in taken.limiters}
@@ -226,7 +222,7 @@ def decide(
     _catch_up(lanes)
     for lane in lanes:
         lane.is_rated = any(limiters[limiter].kind == "rate" for limiter in lane.limiters)
-    giving = _LaneTurn(lanes, limiters, rooms, decision, no_parties)
+    giving = _LaneTurn(lanes, limiters, capacities, decision, slow_lanes)
     of_band: dict[int, list[Lane]] = {}
     for lane in lanes:
         of_band.setdefault(lane.band, []).append(lane)
@@ -236,7 +232,7 @@ def decide(
         else:
             giving.in_rounds(of_band.get(band, []))
     decision.lanes = [lane for lane in lanes if lane.count or lane.waits is not None]
-    # Behind a free limiter, and no room for it: looked at again.
+    # Waits for a free limiter, but the queue has no free slot: check it again.
     unseen = {lane.behind for lane in lanes if lane.behind is not None and not lane.count and lane.waits is None}
     decision.missed |= {limiter for limiter in unseen if limiter is not None}
     _note_behind(taken, limiters)
@@ -244,15 +240,15 @@ def decide(
     return decision
 
 
-_NO_GATES: tuple[list[int], bool] = ([], False)
+_NO_LIMITS: tuple[list[int], bool] = ([], False)
 
 
 def _reachable(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
-    """Lanes all of whose limiters are ours; the rest is somebody else's for now."""
+    """Return the lanes whose limiters we all locked; other claims hold the rest for now."""
     found: list[Lane] = []
     for lane in taken.lanes:
-        own, _ = taken.own.get(lane.queue, _NO_GATES)
-        # A limit that its keys name already is passed once.
+        own, _ = taken.own.get(lane.queue, _NO_LIMITS)
+        # A limit that the keys of the lane name already counts once.
         if extra := [limiter for limiter in own if limiter not in lane.limiters]:
             lane.limiters = [*lane.limiters, *extra]
             lane.units = [*lane.units, *[1] * len(extra)]
@@ -266,7 +262,7 @@ def _reachable(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: De
 
 
 def _plain(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decision) -> list[Lane]:
-    """The jobs of a limited queue that carry no key stand in one lane; its turn is that of the first."""
+    """Return one lane per limited queue for its jobs without keys; it gets the lowest turn of the queue."""
     found: list[Lane] = []
     for queue, (own, has_plain) in taken.own.items():
         if not has_plain:
@@ -280,7 +276,7 @@ def _plain(taken: LockedLanes, limiters: Mapping[int, Limiter], decision: Decisi
 
 
 def _catch_up(lanes: list[Lane]) -> None:
-    """Who had to wait at a limiter has saved up nothing: a fair lane comes back at the turn of those who are next."""
+    """Move fair lanes that waited for a limiter to the next turn: waiting earns no credit."""
     next_turn: dict[str, float] = {}
     for lane in lanes:
         if lane.fair is not None and lane.behind is None:
@@ -291,25 +287,25 @@ def _catch_up(lanes: list[Lane]) -> None:
 
 
 class _LaneTurn:
-    """One job at a time to the lane that is next, until the room is used up or every lane must wait.
+    """Gives one job at a time to the next lane, until the free slots are used up or every lane must wait.
 
-    How many jobs a lane has is not known here, so none is given much more than its part: it might have one.
+    The number of jobs of a lane is not known here, so no lane gets much more than its share: it may have a single job.
     """
 
     def __init__(
         self,
         lanes: Sequence[Lane],
         limiters: Mapping[int, Limiter],
-        rooms: Mapping[str, QueueRoom],
+        capacities: Mapping[str, QueueRoom],
         decision: Decision,
-        no_parties: Collection[int],
+        slow_lanes: Collection[int],
     ) -> None:
-        room = sum(each.ahead for each in rooms.values())
-        self._rooms = rooms
+        capacity = sum(each.ahead for each in capacities.values())
+        self._capacities = capacities
         self._decision = decision
-        self._most = max(4, 4 * room // max(1, len(lanes)))
-        self._no_parties = no_parties
-        self._is_crowded = len(lanes) >= sum(each.lanes for each in rooms.values())
+        self._most = max(4, 4 * capacity // max(1, len(lanes)))
+        self._slow_lanes = slow_lanes
+        self._is_crowded = len(lanes) >= sum(each.lanes for each in capacities.values())
         self._passing = Counter(limiter for lane in lanes for limiter in lane.limiters)
         self._passed = {
             id(lane): [(limiters[limiter], units) for limiter, units in zip(lane.limiters, lane.units, strict=True)]
@@ -317,29 +313,29 @@ class _LaneTurn:
         }
 
     def in_rounds(self, lanes: list[Lane]) -> None:
-        """An equal part for each, the one that waits longest first, then what is left one by one."""
+        """Give each lane an equal share, the longest waiting first, then the remainder one by one."""
         lanes.sort(key=_turn)
-        if lanes and (part := self._rooms[lanes[0].queue].ahead // len(lanes)) > 1:
+        if lanes and (part := self._capacities[lanes[0].queue].ahead // len(lanes)) > 1:
             for lane in lanes:
                 self._give_part(lane, part)
         while lanes:
             lanes = [lane for lane in lanes if self._give_one(lane)]
 
     def _give_part(self, lane: Lane, part: int) -> None:
-        """So many at once, where it has a limiter with slots for itself."""
+        """Give `part` jobs at once to a lane that has a slot limiter for itself."""
         passed = self._passed[id(lane)]
         if not self._is_alone(passed):
             return
-        limiter, room = passed[0][0], self._rooms[lane.queue]
-        count = min(part, room.ahead, self._most, limiter.free())
+        limiter, capacity = passed[0][0], self._capacities[lane.queue]
+        count = min(part, capacity.ahead, self._most, limiter.free())
         if count > 0:
             limiter.touched = True
             limiter.count += count
             lane.count = lane.at_once = count
-            room.ahead -= count
+            capacity.ahead -= count
 
     def by_turn(self, lanes: list[Lane]) -> None:
-        """Whoever is furthest behind, measured by what it got divided by its weight."""
+        """Give to the lane with the least service, divided by its weight."""
         heap = [(lane.turn, number) for number, lane in enumerate(lanes)]
         heapify(heap)
         while heap:
@@ -350,19 +346,19 @@ class _LaneTurn:
                 heappop(heap)
 
     def _give_one(self, lane: Lane) -> bool:
-        room = self._rooms[lane.queue]
-        if not room.has_place(lane) or lane.count >= self._most:
+        capacity = self._capacities[lane.queue]
+        if not capacity.has_place(lane) or lane.count >= self._most:
             self._decision.more.add(lane.queue)
             return False
         passed = self._passed[id(lane)]
         for limiter, units in passed:
             if not limiter.admits(units) or (limiter.id == lane.order_id and not lane.has_head):
-                if room.behind > 0 and self._may_share(lane, passed):
+                if capacity.behind > 0 and self._may_share(lane, passed):
                     lane.count += 1
-                    room.take(lane)
-                    room.behind -= 1
+                    capacity.take(lane)
+                    capacity.behind -= 1
                     return True
-                # A lane that gave something, among many, is looked at again when its turn comes; it may be free then.
+                # Among many lanes, one that gave something is read again at its next turn; it may be free then.
                 if not (lane.count and self._is_crowded):
                     limiter.refuse(units)
                     lane.waits = limiter.id
@@ -371,20 +367,20 @@ class _LaneTurn:
             limiter.let_in(units)
         lane.count += 1
         lane.at_once += 1
-        room.take(lane)
+        capacity.take(lane)
         return True
 
     def _may_share(self, lane: Lane, passed: Sequence[tuple[Limiter, int]]) -> bool:
-        """More than its limiter lets in, to be run one after another in the slots it has.
+        """Return whether a lane may give more jobs than its limiter admits, to run one after another in its slots.
 
-        Only where nobody else is held up by it: behind a limiter of its own, without turns.
+        Only where that delays no other lane: with a limiter of its own and without fair turns.
         """
         return (
             0 < lane.count < lane.at_once * MOST_IN_PARTY
             and self._is_alone(passed)
             and lane.fair is None
             and lane.id is not None
-            and lane.id not in self._no_parties
+            and lane.id not in self._slow_lanes
         )
 
     def _is_alone(self, passed: Sequence[tuple[Limiter, int]]) -> bool:
@@ -396,8 +392,8 @@ def _turn(lane: Lane) -> float:
 
 
 def _note_behind(taken: LockedLanes, limiters: Mapping[int, Limiter]) -> None:
-    """A limiter whose waiting lanes were looked at is written: it says when to look again, or that nobody waits."""
-    looked = {lane.behind for lane in taken.lanes}
+    """Mark limiters whose waiting lanes were read: they store when to check again, or that no lane waits."""
+    read = {lane.behind for lane in taken.lanes}
     for limiter, is_due in taken.free:
-        if limiter in limiters and (is_due or limiter in looked):
+        if limiter in limiters and (is_due or limiter in read):
             limiters[limiter].touched = True

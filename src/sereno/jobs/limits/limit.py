@@ -1,9 +1,9 @@
-"""Limits as they are declared: how many at once, how many in a time, in which order, whose turn.
+"""Declarations of limits: concurrency, rates, order keys and fair keys.
 
     @app.task(concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood"), order_key="{account}")
 
 A key is a template: {tenant}, {task}, {queue} and the arguments of the task by name. Jobs with the same filled-in key
-share the limit. Names matter: two tasks that name the same limit share it.
+share the limit. Two tasks that use the same limit name share it.
 """
 
 import math
@@ -16,27 +16,27 @@ from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.text import NAME_LIMIT, check_text
 
-# Words of a template that are no arguments.
+# Template placeholders that are not arguments of the task.
 WORDS = ("tenant", "task", "queue")
 MOST_SLOTS = 1_000_000
 MOST_UNITS = 1_000_000
-# What an index can hold, beside a name.
+# Longest key in bytes: what an index entry can hold next to a name.
 KEY_BYTES = 600
-# Numbers beyond these would leave what a database can count with.
+# Bounds (seconds for periods) within which the database computes rates without overflow.
 SMALLEST = 1e-6
 SHORTEST_PERIOD = 0.001
 LONGEST_PERIOD = 366 * 86400.0
-# Without a burst of its own, a rate lets through at once what it gives in this time.
+# Seconds. The default burst of a rate is the number of starts it allows in this time.
 BURST_TIME = 0.1
 
-# The same in sereno.fill_in, where what a letter is depends on the database.
+# Same pattern as in sereno.fill_in, where the meaning of "letter" depends on the database.
 _PART = re.compile(r"\{([^{}]+)\}|[^{]+|\{")
 _NAME = re.compile(r"[\w.:/@-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many jobs at once, over all workers; for each key, if there is one."""
+    """The most jobs that run at once over all workers; per key, if a key is given."""
 
     slots: int
     key: str = ""
@@ -45,7 +45,7 @@ class Limit:
     def __post_init__(self) -> None:
         if type(self.slots) is not int or not 0 <= self.slots <= MOST_SLOTS:
             raise ConfigurationError(
-                f"Limit({_shown(self.slots)}): how many at once is a whole number, 0 to {MOST_SLOTS:,}"
+                f"Limit({_shown(self.slots)}): the number of slots is a whole number, 0 to {MOST_SLOTS:,}"
             )
         _check_name(self.name)
         parse(self.key)
@@ -57,9 +57,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many starts in a time, over all workers; for each key, if there is one.
+    """The most starts in a period over all workers; per key, if a key is given.
 
-    `burst`: how many may start together after a quiet time; a tenth of a second's worth unless given, at least one job.
+    `burst`: how many may start at once after an idle time; by default the amount of 0.1 seconds, at least one job.
     `units`: what one job costs, a number or an argument: "{pages}".
     """
 
@@ -72,7 +72,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not _is_positive(self.amount):
-            raise ConfigurationError(f"Rate({_shown(self.amount)}): how many is a number above zero")
+            raise ConfigurationError(f"Rate({_shown(self.amount)}): the amount is a number above zero")
         if not SHORTEST_PERIOD <= seconds(self.per) <= LONGEST_PERIOD:
             raise ConfigurationError(f"Rate(per={_shown(self.per)}): a time from 1 ms to a year")
         if self.burst is not None and (not _is_positive(self.burst) or self.burst < 1):
@@ -101,7 +101,7 @@ Limits = AnyLimit | Sequence[AnyLimit] | None
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """How the keys of a job are made. `extra`: given with the job, so their numbers travel with it."""
+    """How the keys of a job are built. `extra`: given with the job, so the job stores the numbers of its limits."""
 
     limits: tuple[AnyLimit, ...] = ()
     fair: str | None = None
@@ -114,14 +114,14 @@ class KeyRule:
 
     @property
     def words(self) -> set[str]:
-        """The arguments that its templates ask for."""
+        """Return the names of the arguments that its templates use."""
         texts = [limit.key for limit in self.limits]
         texts += [str(limit.units) for limit in self.limits if isinstance(limit, Rate)]
         texts += [text for text in (self.fair, self.order) if text is not None]
         return {word for text in texts for is_word, word in parse(text) if is_word} - set(WORDS)
 
     def keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys of one job, from its words and arguments."""
+        """Return the keys of one job, from its placeholders and arguments."""
         keys: dict[str, Any] = {}
         if self.limits:
             keys["limits"] = [self._entry(limit, values) for limit in self.limits]
@@ -139,7 +139,7 @@ class KeyRule:
         return [*entry, limit.numbers] if self.extra else entry
 
     def as_row(self) -> dict[str, Any]:
-        """For those who enqueue without this code; sereno.keys_for reads it."""
+        """Return the rule as stored for clients that enqueue without this code; sereno.keys_for reads it."""
         row: dict[str, Any] = {}
         if self.limits:
             row["limits"] = [[x.name, x.key, str(x.units) if isinstance(x, Rate) else "1"] for x in self.limits]
@@ -164,7 +164,7 @@ def rule(
     *,
     dead_blocks: bool = False,
 ) -> KeyRule:
-    """Check a declaration; limits without a name are named after their owner."""
+    """Validate a declaration; limits without a name are named after their owner."""
     limits = [*_named(owner, "concurrency", Limit, concurrency), *_named(owner, "rate", Rate, rate)]
     names = [str(limit.name) for limit in limits]
     if len(set(names)) < len(names):
@@ -174,14 +174,14 @@ def rule(
             raise ConfigurationError(f'{owner}: {label} is a template such as "{{tenant}}", not {key!r:.40}')
         parse(key or "")
     if dead_blocks and order_key is None:
-        raise ConfigurationError(f"{owner}: dead_blocks says what a dead job does to its order_key, and there is none")
+        raise ConfigurationError(f"{owner}: dead_blocks needs an order_key: it makes a dead job block its order")
     return KeyRule(tuple(limits), fair_key, order_key, dead_blocks)
 
 
 def merged(rules: Iterable[KeyRule | None], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a job under several rules: limits add up; the last fair and order key win.
+    """Return the keys of a job under several rules: limits add up; the last fair and order key win.
 
-    Sorted, so that the same keys are the same lane whoever made them.
+    Sorted, so that equal keys always belong to the same lane.
     """
     found: dict[str, Any] = {}
     limits: dict[str, list[Any]] = {}
@@ -196,14 +196,14 @@ def merged(rules: Iterable[KeyRule | None], values: Mapping[str, Any]) -> dict[s
 
 
 def parse(template: str) -> list[tuple[bool, str]]:
-    """Its parts: words to be filled in, and text that stays."""
+    """Split a template into placeholders and literal text."""
     if not isinstance(template, str):
         raise ConfigurationError(f'a key is text such as "{{tenant}}", not {template!r:.40}')
     return [(match[1] is not None, match[1] or match[0]) for match in _PART.finditer(template)]
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """The key; what is filled in is not read again."""
+    """Return the filled-in key; values are inserted literally."""
     key = "".join(_text(text, values.get(text)) if is_word else text for is_word, text in parse(template))
     if len(key) > NAME_LIMIT or len(key.encode("utf-8", "replace")) > KEY_BYTES:
         raise InvalidArguments(f"the key {key[:60]!r}… has {len(key)} characters, at most {NAME_LIMIT} are possible")
@@ -220,7 +220,7 @@ def _text(word: str, value: Any) -> str:
             return str(value)
         case _:
             raise InvalidArguments(
-                f"{{{word}}} cannot be part of a key: {value!r:.60} is no text, whole number or boolean"
+                f"{{{word}}} cannot be part of a key: {value!r:.60} is not a text, whole number or boolean"
             )
 
 
@@ -231,7 +231,7 @@ def _units(limit: Rate, values: Mapping[str, Any]) -> int:
     try:
         return max(1, min(MOST_UNITS, int(text)))
     except ValueError:
-        raise InvalidArguments(f"limit {limit.name}: units {text!r:.40} is no whole number") from None
+        raise InvalidArguments(f"limit {limit.name}: units {text!r:.40} is not a whole number") from None
 
 
 def _named(owner: str, word: str, kind: type, given: Limits) -> list[AnyLimit]:
@@ -250,7 +250,7 @@ def _check_name(name: str | None) -> None:
         return
     check_text("limit", name)
     if not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{name!r:.60} is no name for a limit: letters, digits and _ . : / @ -")
+        raise ConfigurationError(f"{name!r:.60} is not a valid limit name: use letters, digits and _ . : / @ -")
 
 
 def _is_positive(value: Any) -> bool:
@@ -258,7 +258,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """For an error message; a number of a million digits has no text."""
+    """Return the value for an error message; Python refuses to print integers with very many digits."""
     try:
         return repr(value)[:40]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Limits as a person sees and changes them: how many at once, how many in a time, what is closed."""
+"""Operator actions on limits: list, show, change, reset, close and open."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from sereno.jobs.limits.store import LimiterRow, LimitRow
 from sereno.text import check_text
 
 DAY = 86400.0
-# A limit that is closed for longer is one that should be changed; a rate that gives one in longer gives nothing.
+# Seconds. Longest time to close a limit for, and longest time between two starts of a rate.
 LONGEST = 365 * DAY
 SHORTEST_PERIOD = 0.001
-# In an error: as many names as one reads.
+# Names listed in an error message.
 NAMED = 8
 PERIODS = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", DAY: "a day"}
 
 
 @dataclass(frozen=True, slots=True)
 class LimitDetail:
-    """One limit, and those of its keys that matter most: closed, waited for, in use."""
+    """One limit with its most relevant keys: closed ones first, then waited for, then in use."""
 
     limit: LimitRow
     keys: list[LimiterRow]
 
 
 def in_words(numbers: Mapping[str, Any]) -> str:
-    """The numbers of a limit for people: "2 at once", "100 a minute, burst 10"."""
+    """Return the numbers of a limit as text: "2 at once", "100 a minute, burst 10"."""
     if "slots" in numbers:
         return f"{numbers['slots']:,} at once"
     period = float(numbers["period"])
@@ -46,17 +46,17 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,g}"
 
 
-# Look
+# Read
 
 
 def list_limits(pattern: str | None = None, *, most: int = store.BOUND) -> Operation[list[LimitRow]]:
-    """By name; "mail.*" is a pattern."""
+    """Return limits by name; `pattern`: such as "mail.*"."""
     check_text("pattern", pattern)
     return (yield from store.list_limits(pattern, most=most))
 
 
 def find(name: str) -> Operation[LimitRow]:
-    """One limit, or ConfigurationError that says which there are."""
+    """Return one limit, or raise a ConfigurationError that lists the existing ones."""
     check_given("limit", name)
     row = yield from store.find(name)
     if row is None:
@@ -74,8 +74,8 @@ def show(name: str, *, key: str | None = None, keys: int = 20) -> Operation[Limi
 def _unknown(name: str, names: Sequence[str]) -> str:
     if not names:
         return (
-            f"there is no limit {name!r:.80}, and no other: a worker writes those of its code when it starts, "
-            "and a whole queue is limited by the queue's name (`sereno limit set --queue`)"
+            f"there is no limit {name!r:.80}; no limits exist yet: a worker stores the declared ones when it starts, "
+            "and `sereno limit set --queue` limits a whole queue"
         )
     near = get_close_matches(name, names, 1)
     if near:
@@ -98,12 +98,12 @@ def change(
     note: str | None = None,
     actor: str | None = None,
 ) -> Operation[LimitRow]:
-    """Other numbers for a limit, by its name, or for a whole queue: `slots`, or `rate` with `per` and `burst`."""
+    """Override a limit by name, or that of a whole queue: `slots`, or `rate` with `per` and `burst`."""
     if (slots is None) == (rate is None):
-        raise InvalidArguments("say how many: slots (at once) or rate (in a time), one of the two")
+        raise InvalidArguments("give either slots (jobs at once) or rate (starts per period)")
     if slots is not None:
         if per is not None or burst is not None:
-            raise InvalidArguments("per and burst belong to a rate: slots are a plain number")
+            raise InvalidArguments("per and burst belong to a rate: remove them, or give rate instead of slots")
         return (yield from set_slots(name, slots, queue=queue, note=note, actor=actor))
     assert rate is not None
     return (yield from set_rate(name, rate, "1s" if per is None else per, burst, queue=queue, note=note, actor=actor))
@@ -112,7 +112,7 @@ def change(
 def set_slots(
     name: str | None, slots: int, *, queue: str | None = None, note: str | None = None, actor: str | None = None
 ) -> Operation[LimitRow]:
-    """So many at once from now on, whatever the code says, until `reset`. What runs goes on."""
+    """Override the declared slots until `reset`. Running jobs continue."""
     return (yield from _set(name, queue, _checked(lambda: Limit(slots)), note, actor))
 
 
@@ -126,7 +126,7 @@ def set_rate(
     note: str | None = None,
     actor: str | None = None,
 ) -> Operation[LimitRow]:
-    """So many starts in a time from now on, whatever the code says, until `reset`."""
+    """Override the declared rate until `reset`."""
     return (yield from _set(name, queue, _checked(lambda: _rate(amount, per, burst)), note, actor))
 
 
@@ -134,16 +134,16 @@ def _rate(amount: float, per: Duration, burst: float | None) -> Rate:
     rate = Rate(amount, per, burst=burst)
     if not SHORTEST_PERIOD <= seconds(per) <= LONGEST or seconds(per) / amount > LONGEST:
         raise ConfigurationError(
-            f"{amount!r:.40} per {per!r:.40} is no rate to keep: a time from 1 ms to a year, with one start at least"
+            f"{amount!r:.40} per {per!r:.40} is not a valid rate: use 1 ms to a year, with one start a year at least"
         )
     return rate
 
 
 def _checked(make: Callable[[], AnyLimit]) -> AnyLimit:
-    """A limit with these numbers, or what is wrong with them."""
+    """Return the limit, or raise InvalidArguments if its numbers are invalid."""
     try:
         made = make()
-        made.numbers  # noqa: B018 - what is too large for a number shows here
+        made.numbers  # noqa: B018 - raises for numbers that are too large
     except ConfigurationError as error:
         raise InvalidArguments(str(error)) from None
     except (OverflowError, ValueError):
@@ -169,7 +169,7 @@ def _set(
     done = yield from store.change(chosen, kind, wanted.numbers, queue=queue, actor=who, note=note)
     after = yield from find(chosen)
     if not done:
-        # Somebody made one of the other kind just now.
+        # A limit of the other kind was created concurrently.
         raise InvalidArguments(_other_kind(after))
     detail = {**wanted.numbers, "queue": queue, "note": note, "before": None if before is None else before.numbers}
     yield from audit.audit(who, "limit.set", f"limit {chosen}", detail)
@@ -177,12 +177,12 @@ def _set(
 
 
 def _of_queue(name: str | None, queue: str, kind: str) -> Operation[tuple[str, LimitRow | None]]:
-    """The limit that holds for a queue as a whole; or the name of the one that is to be made."""
+    """Return the limit of a whole queue, or the name of the one to create."""
     check_given("queue", queue)
     own = [row for row in (yield from store.list_limits(queue=queue)) if row.kind == kind]
     if name is None and len(own) > 1:
         raise InvalidArguments(
-            f"the queue {queue} has several such limits: name one of {', '.join(row.name for row in own)}"
+            f"the queue {queue} has several such limits: give the name of one of {', '.join(row.name for row in own)}"
         )
     if name is None and own:
         return own[0].name, own[0]
@@ -190,7 +190,7 @@ def _of_queue(name: str | None, queue: str, kind: str) -> Operation[tuple[str, L
     _checked(lambda: Limit(0, name=chosen))
     row = yield from store.find(chosen)
     if row is not None and row.queue != queue:
-        holds = f"the queue {row.queue}" if row.queue else f"each {row.key}" if row.key else "jobs that carry it"
+        holds = f"the queue {row.queue}" if row.queue else f"each {row.key}" if row.key else "jobs that name it"
         raise InvalidArguments(
             f"the limit {chosen} holds for {holds}, not for the queue {queue} as a whole: "
             "change it by its name alone, or give the queue's limit another name"
@@ -199,20 +199,20 @@ def _of_queue(name: str | None, queue: str, kind: str) -> Operation[tuple[str, L
 
 
 def _other_kind(row: LimitRow) -> str:
-    said = in_words(row.numbers)
+    numbers = in_words(row.numbers)
     if row.kind == "slots":
-        return f"the limit {row.name} counts jobs at once ({said}): give it slots, not a rate"
-    return f"the limit {row.name} is a rate ({said}): give it a rate, not slots"
+        return f"the limit {row.name} counts jobs at once ({numbers}): give it slots, not a rate"
+    return f"the limit {row.name} is a rate ({numbers}): give it a rate, not slots"
 
 
 def reset(name: str, *, actor: str | None = None) -> Operation[LimitRow | None]:
-    """What the code says holds again. None when the code does not declare it, so that it is gone now."""
+    """Restore the declared limit; return None when it is not declared in code and was deleted."""
     check_text("actor", actor)
     who = actor or default_actor()
     before = yield from find(name)
     done = yield from store.reset(name, who)
     if done is None and before.declared is None:
-        raise Refused(f"the code does not declare the limit {name}, and jobs carry it: set other numbers instead")
+        raise Refused(f"the limit {name} is not declared in code, and jobs use it: set other numbers instead")
     after = None if done == "gone" else (yield from find(name))
     if done is not None:
         detail = {"before": before.numbers, "now": None if after is None else after.numbers}
@@ -224,7 +224,7 @@ def reset(name: str, *, actor: str | None = None) -> Operation[LimitRow | None]:
 
 
 def close(name: str, length: Duration, *, key: str | None = None, actor: str | None = None) -> Operation[datetime]:
-    """Nobody starts under it, or under one of its keys, for so long. Until when it is closed, which may be later."""
+    """Start no jobs under the limit, or one of its keys; return the end, later if it was closed for longer."""
     check_text("actor", actor)
     duration = _length(length)
     row = yield from find(name)
@@ -233,7 +233,7 @@ def close(name: str, length: Duration, *, key: str | None = None, actor: str | N
     if key is None and (yield from _is_keyed(row)):
         each = f"each {row.key}" if row.key else "each key"
         raise InvalidArguments(
-            f"the limit {name} counts {each} apart: say which key to close, "
+            f"the limit {name} counts {each} separately: give the key to close, "
             + ("or set its slots to 0 to stop them all" if row.kind == "slots" else "or pause the queue")
         )
     until = yield from store.close(name, key or "", duration)
@@ -245,7 +245,7 @@ def close(name: str, length: Duration, *, key: str | None = None, actor: str | N
 
 
 def _is_keyed(row: LimitRow) -> Operation[bool]:
-    """Whether its jobs carry keys. One that came with a job does not say so itself."""
+    """Return whether its jobs have keys. A limit given with a job does not store that itself."""
     if row.key or row.queue:
         return bool(row.key)
     if (yield from store.limiters(row.name, "", 1)):
@@ -259,12 +259,12 @@ def _length(length: Duration) -> float:
     except ConfigurationError as error:
         raise InvalidArguments(str(error)) from None
     if not 0 < duration <= LONGEST:
-        raise InvalidArguments(f"{length!r:.40} is no time to close a limit for: more than nothing, at most a year")
+        raise InvalidArguments(f"{length!r:.40} is not a valid time to close a limit for: more than 0, at most a year")
     return duration
 
 
 def reopen(name: str, *, key: str | None = None, actor: str | None = None) -> Operation[int]:
-    """Let start again what was closed: under one key, or under all of them. Answers how many were closed."""
+    """Open one closed key or all of them; return how many were closed."""
     check_text("actor", actor)
     yield from find(name)
     if key is not None:
@@ -277,15 +277,14 @@ def reopen(name: str, *, key: str | None = None, actor: str | None = None) -> Op
 
 
 def check_key(key: str) -> None:
-    """Text, also the empty one."""
-    # Jobs without a tenant share the empty key.
+    """Check a key; it may be empty, because jobs without a tenant share the empty key."""
     if key != "":
         check_given("key", key)
 
 
 def check_given(what: str, value: str | None) -> str:
-    """Text that says something."""
+    """Return a required text, or raise InvalidArguments."""
     if value is None:
-        raise InvalidArguments(f"which {what}? name one")
+        raise InvalidArguments(f"give the name of a {what}")
     check_text(what, value)
     return value

@@ -1,8 +1,8 @@
-"""Who holds the slots of a limiter, as one list of numbers.
+"""The jobs that hold the slots of a limiter, encoded as one list of numbers.
 
-A job has a slot of its own. Behind a negative number -n stands a party: jobs that one worker claimed together and that
-share n slots, because it runs no more than n of them at once. Quick jobs of one key come in parties, so that a key with
-one slot does not cost a claim for every job.
+Job ids at the start have a slot each. A negative number -n starts a slot group: jobs that one worker claimed together
+and that share n slots, because the worker runs at most n of them at once. Short jobs of one key are claimed in groups,
+so that a key with one slot does not need a claim for every job.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ Party: TypeAlias = tuple[int, list[int]]
 
 
 def slot_groups(held: Sequence[int]) -> list[Party]:
-    """The parties of a list; the first holds those with a slot of their own."""
+    """Return the slot groups of a list; the first holds the jobs with a slot of their own."""
     found: list[Party] = [(len(held), [])]
     for number in held:
         if number < 0:
@@ -23,14 +23,14 @@ def slot_groups(held: Sequence[int]) -> list[Party]:
 
 
 def taken(held: Sequence[int]) -> int:
-    """How many slots they hold."""
+    """Return how many slots are in use."""
     if not held or min(held) > 0:
         return len(held)
     return sum(min(slots, len(jobs)) for slots, jobs in slot_groups(held))
 
 
 def without(held: Sequence[int], gone: Collection[int]) -> list[int]:
-    """Those who are still there. A party with a slot for everyone is no longer one."""
+    """Return the list without the jobs that ended. A group with a slot for each job is dissolved."""
     alone: list[int] = []
     together: list[int] = []
     for slots, jobs in slot_groups(held):
@@ -43,6 +43,6 @@ def without(held: Sequence[int], gone: Collection[int]) -> list[int]:
 
 
 def joined(held: Sequence[int], slots: int, jobs: Sequence[int]) -> list[int]:
-    """With new ones, who share so many slots. A job that left and came back stands there once."""
+    """Return the list with new jobs that share `slots`. A job that was released and claimed again is listed once."""
     before = without(held, set(jobs))
     return [*jobs, *before] if len(jobs) <= slots else [*before, -slots, *jobs]

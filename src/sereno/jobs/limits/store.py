@@ -1,4 +1,4 @@
-"""Limits as rows: what code declares, what people change, what is closed for a while."""
+"""Stores limits: declared by code, overridden or closed by operators, throttled by jobs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,22 +15,22 @@ _sql = queries("jobs/limits/store")
 _names = msgspec.json.Decoder(list[str])
 _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 
-# Counts stop here: more than this is "many".
+# Counts stop at this number.
 BOUND = 1000
-# Text as it is, in SQL's own patterns.
+# Escapes text for SQL LIKE patterns.
 _EXACTLY = str.maketrans({special: f"\\{special}" for special in "\\%_"})
-# Rows that a page of a sweep looks at.
+# Rows read per page of a sweep.
 SWEEP = 5000
-# Lanes and limiters have any number that the database can hold.
+# Lanes and limiters have hashes as ids: any bigint.
 FIRST, LAST = -(2**63), 2**63 - 1
-# Queue and key before those of all shares.
+# Queue and key that sort before all shares.
 FIRST_SHARE = ("", "")
 
 
 class LimitRow(msgspec.Struct, kw_only=True):
-    """A limit, as it holds now; `declared`: what the code says.
+    """A limit with its effective numbers; `declared`: the numbers in code.
 
-    How many keys it has, jobs that hold a slot, ready jobs that wait for it, keys that are closed: up to BOUND.
+    Counts up to BOUND: its keys, jobs that hold a slot, ready jobs that wait for it, closed keys.
     """
 
     name: str
@@ -60,9 +60,9 @@ class LimitRow(msgspec.Struct, kw_only=True):
 
 
 class LimiterRow(msgspec.Struct, kw_only=True):
-    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait.
+    """One key of a limit: the jobs that hold it, its tokens, its closing time, how many ready jobs wait.
 
-    `taken`: slots in use; fewer than jobs, where some take turns in the hands of one worker.
+    `taken`: slots in use; fewer than `held` where jobs of one worker share slots.
     """
 
     key: str
@@ -79,7 +79,7 @@ _limiter = msgspec.json.Decoder(LimiterRow)
 
 
 def declare(registry: Registry, service: str) -> Operation[list[str]]:
-    """Write what the code says; answers the limits that are new or changed."""
+    """Store declared limits and key rules; return the names of new and changed limits."""
     own = {str(limit.name): queue.name for queue in registry.declared_queues for limit in queue.own}
     limits = [_declared(limit, own.get(name)) for name, limit in sorted(registry.limits.items())]
     rules = [
@@ -115,14 +115,14 @@ def _declared(limit: AnyLimit, queue: str | None) -> dict[str, Any]:
 
 
 def _defaults(defaults: Mapping[str, Any], words: set[str]) -> dict[str, Any]:
-    asked = {name: value for name, value in defaults.items() if name in words}
-    return {"defaults": asked} if asked else {}
+    used = {name: value for name, value in defaults.items() if name in words}
+    return {"defaults": used} if used else {}
 
 
 def change(
     name: str, kind: str, numbers: Mapping[str, Any], *, queue: str | None, actor: str, note: str | None
 ) -> Operation[bool]:
-    """False when there is a limit of this name and of another kind."""
+    """Override or create a limit; return False when one of this name has another kind."""
     given = dict.fromkeys(("slots", "units", "period", "burst")) | dict(numbers)
     rows = yield Statement(
         _sql["change"], {"name": name, "kind": kind, "queue": queue, "actor": actor, "note": note, **given}
@@ -131,7 +131,7 @@ def change(
 
 
 def reset(name: str, actor: str) -> Operation[str | None]:
-    """Answers "declared" or "gone"; None when it is as the code says already, or must stay because jobs carry it."""
+    """Return "declared" or "gone"; None when it is as declared already, or cannot be deleted because jobs use it."""
     rows = yield Statement(_sql["reset"], {"name": name, "actor": actor})
     return "declared" if rows[0][0] else "gone" if rows[0][1] else None
 
@@ -142,7 +142,7 @@ def find(name: str) -> Operation[LimitRow | None]:
 
 
 def list_limits(pattern: str | None = None, queue: str | None = None, most: int = BOUND) -> Operation[list[LimitRow]]:
-    """By name. `pattern`: a name in which * stands for anything; `queue`: those that hold for this queue as a whole."""
+    """Return limits by name. `pattern`: a name with * as wildcard; `queue`: limits of this whole queue."""
     like = None if pattern is None else pattern.translate(_EXACTLY).replace("*", "%")
     rows = yield Statement(_sql["list"], {"pattern": like, "queue": queue, "most": most})
     return [_row.decode(row[0]) for row in rows]
@@ -159,7 +159,7 @@ def limiters(name: str, key: str | None = None, most: int = 20) -> Operation[lis
 
 
 def close(name: str, key: str, seconds: float) -> Operation[datetime | None]:
-    """Until when it is closed now; None when there is no such limit."""
+    """Close a key; return until when it is closed, None when there is no such limit."""
     rows = yield Statement(_sql["close"], {"name": name, "key": key, "seconds": seconds})
     return rows[0][0] if rows else None
 
@@ -172,7 +172,7 @@ def reopen(name: str, key: str | None) -> Operation[int]:
 def throttle(
     session: int, job_id: int, attempt: int, seconds: float, name: str | None = None, key: str | None = None
 ) -> Operation[Sequence[tuple[str, str]]]:
-    """Close the buckets of a job that was told to wait; answers the limits and keys that are closed."""
+    """Close the rate limits of a job that was throttled; return the closed limits and keys."""
     rows = yield Statement(
         _sql["throttle"],
         {"session": session, "id": job_id, "attempt": attempt, "seconds": seconds, "name": name, "key": key},
@@ -195,12 +195,12 @@ def weights(most: int = 1000) -> Operation[list[tuple[str, float, str | None, da
 
 
 def sweep_lanes(first: int = FIRST) -> Operation[int | None]:
-    """A page of lanes that nobody used for long; where the next page begins, None after the last."""
+    """Delete unused lanes of one page; return where the next page begins, None after the last."""
     return _next_page((yield Statement(_sql["sweep_lanes"], {"first": first, "most": SWEEP})))
 
 
 def sweep_limiters(first: int = FIRST) -> Operation[int | None]:
-    """A page of limiters that nobody used for long; where the next page begins, None after the last."""
+    """Delete unused limiters of one page; return where the next page begins, None after the last."""
     return _next_page((yield Statement(_sql["sweep_limiters"], {"first": first, "most": SWEEP})))
 
 
@@ -211,5 +211,5 @@ def sweep_shares(after: tuple[str, str] = FIRST_SHARE) -> Operation[tuple[str, s
 
 
 def _next_page(rows: list[Row]) -> int | None:
-    looked_at, last = rows[0]
-    return last + 1 if looked_at == SWEEP and last < LAST else None
+    count, last = rows[0]
+    return last + 1 if count == SWEEP and last < LAST else None

@@ -1,15 +1,15 @@
--- Limits as rows: declared by code, changed by people, closed by whoever was told to wait.
+-- Limits: declared by code, overridden by operators, closed by operators or by throttled jobs.
 
 -- name: declare
--- What the code of a service says. A number that a person changed stays; what the code says is kept beside it. A limit of
--- a whole queue that the code no longer declares is gone; others stay, because jobs that carry their key may still wait.
--- Said again unchanged, nothing is written.
+-- Store the declarations of a service. Overridden numbers stay; the declared ones are stored next to them. A limit of a
+-- whole queue that the code no longer declares is deleted; others stay, because jobs with their key may still wait. An
+-- unchanged declaration is not written.
 with item as materialized (
     select * from jsonb_to_recordset(%(limits)s::text::jsonb) as i(
         name text, kind text, slots integer, units double precision, period double precision, burst double precision,
         queue text, key text, declared jsonb)
 ),
-said as (
+stored as (
     insert into sereno.limits as known (name, kind, slots, units, period, burst, queue, key, declared, declared_by)
     select name, kind, slots, units, period, burst, queue, key, declared, %(service)s from item order by name
     on conflict (name) do update
@@ -26,7 +26,7 @@ said as (
        or known.declared_by is distinct from excluded.declared_by
     returning name
 ),
-unsaid as (
+undeclared as (
     update sereno.limits set declared = null, declared_by = null, changed_at = sereno.now()
     where declared_by = %(service)s and name <> all(array(select name from item)) and (queue is null or overridden)
 ),
@@ -46,13 +46,13 @@ ruled as (
 unruled as (
     delete from sereno.key_rules where declared_by = %(service)s and (kind, name) not in (select kind, name from rule)
 ),
-told as (
-    select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from said)) where exists (select from said)
+notified as (
+    select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from stored)) where exists (select from stored)
 )
-select coalesce((select json_agg(name) from said), '[]')::text, (select count(*) from told);
+select coalesce((select json_agg(name) from stored), '[]')::text, (select count(*) from notified);
 
 -- name: change
--- A person's numbers; they hold until `reset`. A limit that nobody declared is made. Whoever waits is looked at again.
+-- Override a limit until `reset`; an undeclared limit is created. Waiting lanes become due.
 with changed as (
     insert into sereno.limits as known (name, kind, slots, units, period, burst, queue, overridden, note, changed_by)
     values (%(name)s, %(kind)s, %(slots)s, %(units)s, %(period)s, %(burst)s, %(queue)s, true, %(note)s, %(actor)s)
@@ -62,12 +62,12 @@ with changed as (
     where known.kind = excluded.kind
     returning name
 ),
-told as (select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from changed)))
-select (select count(*) from changed), (select count(*) from told);
+notified as (select pg_notify('sereno.ready', ''), sereno.look_again(array(select name from changed)))
+select (select count(*) from changed), (select count(*) from notified);
 
 -- name: reset
--- What the code says holds again. A limit that the code does not declare is gone, unless a job or a dead letter carries
--- it: without its numbers that job could never start.
+-- Restore the declared numbers. An undeclared limit is deleted, unless a job or a dead letter uses it: without its numbers
+-- that job could never start.
 with changed as (
     update sereno.limits
     set slots = (declared ->> 'slots')::integer, units = (declared ->> 'units')::double precision,
@@ -90,19 +90,18 @@ gone as (
     where name = %(name)s and declared is null and (queue is not null or not exists (select from carried))
     returning name
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', ''),
            sereno.look_again(array(select name from changed union all select name from gone))
 )
-select (select count(*) from changed), (select count(*) from gone), (select count(*) from told);
+select (select count(*) from changed), (select count(*) from gone), (select count(*) from notified);
 
 -- name: names
--- Every name there is.
+-- The names of all limits.
 select name from sereno.limits order by name limit %(most)s;
 
 -- name: list
--- Limits with how much of each is in use: its keys, the jobs that hold a slot, the ready jobs that wait for it, the keys
--- that are closed. Counted up to a bound.
+-- Limits with their usage, counted up to a bound: keys, jobs that hold a slot, ready jobs that wait, closed keys.
 select json_build_object(
     'name', name, 'kind', kind, 'slots', slots, 'units', units, 'period', period, 'burst', burst,
     'queue', queue, 'key', key, 'declared', declared, 'declared_by', declared_by, 'overridden', overridden,
@@ -130,7 +129,7 @@ order by name
 limit %(most)s;
 
 -- name: limiters
--- The keys of a limit: those that are closed first, then those that somebody waits for, then those in use.
+-- The keys of a limit: closed ones first, then those that lanes wait for, then those in use.
 with clock as materialized (select sereno.now() as now)
 select json_build_object(
     'key', limiter.key,
@@ -158,7 +157,7 @@ from clock cross join lateral (
 join sereno.limits on limits.name = limiter.limit_name;
 
 -- name: close
--- Nobody passes until then, whoever asks. A key that was never used gets its limiter now.
+-- Close a key until a time. A key that was never used gets its limiter now.
 insert into sereno.limiters as limiter (id, limit_name, key, closed_until)
 select sereno.limiter_of(name, %(key)s), name, %(key)s, sereno.now() + make_interval(secs => %(seconds)s)
 from sereno.limits where name = %(name)s
@@ -166,19 +165,18 @@ on conflict (id) do update set closed_until = greatest(limiter.closed_until, exc
 returning closed_until;
 
 -- name: open
--- Closed limiters of a limit let pass again.
+-- Open the closed limiters of a limit.
 with opened as (
     update sereno.limiters set closed_until = null, look_at = case when look_at is not null then sereno.now() end
     where limit_name = %(name)s and (%(key)s::text is null or id = sereno.limiter_of(%(name)s, %(key)s)) and closed_until > sereno.now()
     returning id
 ),
-told as (select pg_notify('sereno.ready', ''))
-select (select count(*) from opened), (select count(*) from told);
+notified as (select pg_notify('sereno.ready', ''))
+select (select count(*) from opened), (select count(*) from notified);
 
 -- name: throttle
--- A job was told to wait, by whoever it calls: the buckets that it passed close for everyone. Without a name, all its
--- rates; with one, that limit under the job's key, or under the key that is given. For a year at most: who says more may
--- say anything.
+-- Close limits for all jobs because a service throttled this one. Without a name, all rates of the job; with a name, that
+-- limit under the job's key or the given key. For a year at most, because the wait comes from the service.
 with job as materialized (
     select queue, keys from sereno.jobs where id = %(id)s and attempt = %(attempt)s and session_id = %(session)s
 ),
@@ -204,21 +202,21 @@ closed as (
 select coalesce(json_agg(json_build_array(limit_name, key)), '[]')::text from closed;
 
 -- name: weigh
--- How much of its turn a fair key gets, beside 1 for others.
+-- Set the weight of a fair key; others have 1.
 insert into sereno.weights (key, weight, changed_by) values (%(key)s, %(weight)s, %(actor)s)
 on conflict (key) do update set weight = excluded.weight, changed_by = excluded.changed_by, changed_at = sereno.now();
 
 -- name: unweigh
--- As everybody else again.
+-- Reset the weight to 1.
 delete from sereno.weights where key = %(key)s returning key;
 
 -- name: weights
--- Keys that do not weigh 1.
+-- Keys with a weight other than 1.
 select key, weight, changed_by, changed_at from sereno.weights order by weight desc, key limit %(most)s;
 
 -- name: sweep_lanes
--- Lanes without work for an hour; the next job makes them anew. A page of all lanes along their key: every row is looked at
--- once in a sweep, however many of them are in use. Answers how many it looked at, and the last one.
+-- Delete lanes without work for an hour; the next job creates them again. A page of all lanes along their key: a sweep
+-- reads every row once, however many are in use. Return how many were read, and the last id.
 with clock as materialized (select sereno.now() - interval '1 hour' as long_ago),
 page as materialized (
     select id, not has_work and served_at < (select long_ago from clock) as unused
@@ -234,7 +232,7 @@ gone as (
 select count(*), max(id) from page;
 
 -- name: sweep_limiters
--- Limiters that are as if they were new: nobody in, nobody waiting, full, and open. By pages, as lanes.
+-- Delete limiters in their initial state: no slot holder, no waiting lane, full, and open. By pages, like lanes.
 with clock as materialized (select sereno.now() as now, sereno.now() - interval '1 hour' as long_ago),
 page as materialized (
     select id, limit_name, tokens, look_at, used_at, closed_until
@@ -260,7 +258,7 @@ gone as (
 select count(*), max(id) from page;
 
 -- name: sweep_shares
--- Fair keys whose lanes are gone: they come back at the turn that is next. By pages, as lanes, along the primary key.
+-- Delete fair keys without lanes: a new lane starts at the next turn. By pages, like lanes, along the primary key.
 with page as materialized (
     select queue, key from sereno.shares where (queue, key) > (%(queue)s, %(key)s) order by queue, key limit %(most)s
 ),

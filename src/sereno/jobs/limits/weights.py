@@ -1,4 +1,4 @@
-"""Weights of fair keys: who gets more turns than others, or fewer."""
+"""Weights of fair keys: how many turns a key gets compared to others."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ MOST_WEIGHT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WeightLine:
-    """A fair key that does not weigh 1."""
+    """A fair key with a weight other than 1."""
 
     key: str
     weight: float
@@ -26,7 +26,7 @@ class WeightLine:
 
 
 def weigh(key: str, weight: float, *, actor: str | None = None) -> Operation[None]:
-    """A fair key gets this many turns for one of the others; 1 is as everybody else."""
+    """Set the weight of a fair key: its number of turns for each turn of a key with weight 1 (the default)."""
     check_key(key)
     check_text("actor", actor)
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
@@ -41,7 +41,7 @@ def weigh(key: str, weight: float, *, actor: str | None = None) -> Operation[Non
 
 
 def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
-    """As everybody else again. False when it was."""
+    """Reset the weight to 1. Returns False when it was 1 already."""
     check_key(key)
     check_text("actor", actor)
     changed = yield from store.unweigh(key)
@@ -51,6 +51,6 @@ def unweigh(key: str, *, actor: str | None = None) -> Operation[bool]:
 
 
 def list_weights(*, most: int = store.BOUND) -> Operation[list[WeightLine]]:
-    """Fair keys that do not weigh 1, the heaviest first."""
+    """Return the fair keys with a weight other than 1, heaviest first."""
     rows = yield from store.weights(most)
     return [WeightLine(*row) for row in rows]

@@ -1,6 +1,7 @@
-"""Why a job is not running when there are limits: which one, who is in, when the next may start, whose turn it is.
+"""Explains why a job with limits is not running: the limit, its slot holders, the next start, the turn.
 
-Limits, fair turns and orders are shared: somebody of a tenant is told how many others there are, and never who.
+Limits, fair turns and orders are shared between tenants: a tenant's user sees how many other jobs there are, but not
+which.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,14 +14,14 @@ from sereno.jobs.limits import why_queries as store
 from sereno.jobs.limits.why_queries import LaneState, LimiterState, OrderState, SlotHolder
 from sereno.jobs.rows import Count, JobRow
 
-# Below so many seconds a person waits for the tenths.
+# Durations below this many seconds are shown with tenths.
 EXACT = 10.0
 
 
 def waits(row: JobRow, tenant: str | None) -> Operation[tuple[list[str], list[str]]]:
-    """Of a ready job: what keeps it from starting, the most telling first, and where it stands among its like.
+    """Return what keeps a ready job from starting, most important first, and its place among similar jobs.
 
-    `tenant`: of whoever is told; None for the house.
+    `tenant`: of the reader; None shows data of all tenants.
     """
     names_others = tenant is None
     limiters = yield from store.limiters(row.id)
@@ -37,7 +38,7 @@ def waits(row: JobRow, tenant: str | None) -> Operation[tuple[list[str], list[st
 
 
 def holding(row: JobRow) -> Operation[list[str]]:
-    """What a running job holds, and who waits behind it."""
+    """Return the limits that a running job holds, and which jobs wait for it."""
     limiters = yield from store.limiters(row.id)
     slots = [limiter for limiter in limiters if limiter.kind == "slots"]
     order = yield from store.order(row.id)
@@ -49,7 +50,7 @@ def holding(row: JobRow) -> Operation[list[str]]:
 
 
 def held_up(row: JobRow, tenant: str | None) -> Operation[list[str]]:
-    """Who waits behind a job that is not due yet; and whom it waits for, should it be due before them."""
+    """Return the order of a scheduled job: which jobs wait for it, and which it has to wait for."""
     order = yield from store.order(row.id)
     if order is None:
         return []
@@ -59,7 +60,7 @@ def held_up(row: JobRow, tenant: str | None) -> Operation[list[str]]:
 
 
 def _named_jobs(order: OrderState | None, tenant: str | None) -> Operation[set[int]]:
-    """The jobs of an order that may be named: to somebody of a tenant, that tenant's alone."""
+    """Return the jobs of an order that may be named; to a tenant's user, only those of the tenant."""
     named = set()
     for job_id in () if order is None else (order.head, order.dead):
         if job_id is None:
@@ -78,7 +79,7 @@ def _unknown(limiters: Sequence[LimiterState]) -> Iterator[str]:
     for limiter in limiters:
         if limiter.kind == "unknown":
             yield (
-                f"Nobody has declared the limit {limiter.name} that it carries, so nothing passes it. "
+                f"The limit {limiter.name} that it uses is not declared, so no job with it can start. "
                 f"Start a worker with the code that declares it, or: sereno limit set {limiter.name} --slots N"
             )
 
@@ -95,7 +96,7 @@ def _closing(limiters: Sequence[LimiterState]) -> Iterator[str]:
 
 
 def _full(limiters: Sequence[LimiterState], row: JobRow, *, names_others: bool) -> Iterator[str]:
-    """The one that its lane waits for is the first."""
+    """Yield the full limits; the one that its lane waits for comes first."""
     for limiter in sorted(limiters, key=lambda limiter: not limiter.is_awaited):
         if limiter.closed_until is not None:
             continue
@@ -108,36 +109,37 @@ def _full(limiters: Sequence[LimiterState], row: JobRow, *, names_others: bool) 
 def _sharing(limiter: LimiterState) -> str:
     slots = "the slot" if limiter.running == 1 else f"the {limiter.running:,} slots"
     return (
-        f"{limiter.claimed:,} jobs take turns in {slots}: a worker claimed quick jobs of the key together, "
-        "and gives back within a second those that do not get their turn."
+        f"{limiter.claimed:,} jobs share {slots}: a worker claimed short jobs of the key together, "
+        "and releases those that it cannot start within a second."
     )
 
 
 def _slots(limiter: LimiterState, row: JobRow, *, names_others: bool) -> str:
     if not limiter.slots:
         remedy = f"To change it: sereno limit set {limiter.name} --slots N"
-        return f"The limit {_named(limiter, row)} lets nobody through: it is 0. {remedy}"
-    words = f"The limit {limiter.name} lets {limiter.slots:,} at once through{_whom(limiter, row)}, and "
+        return f"The limit {_named(limiter, row)} admits no jobs: it is 0. {remedy}"
+    words = f"The limit {limiter.name} allows {limiter.slots:,} at once{_whom(limiter, row)}, and "
     if limiter.running >= limiter.slots and not names_others:
         return f"{words}{'another is' if limiter.running == 1 else f'{limiter.running:,} others are'} running."
     if limiter.running >= limiter.slots:
         return f"{words}{limiter.running:,} {_are(limiter.running)} running: {_inside(limiter)}."
-    looked = f"within {spoken(limiter.look_in)}" if limiter.look_in else "now"
-    return f"{words}{limiter.running:,} {_are(limiter.running)} running: a worker gives away what came free {looked}."
+    soonest = f"within {spoken(limiter.look_in)}" if limiter.look_in else "now"
+    return f"{words}{limiter.running:,} {_are(limiter.running)} running: a worker will assign the free slots {soonest}."
 
 
 def _rate(limiter: LimiterState, row: JobRow) -> str:
-    # Those who wait are looked at together: nobody passes before that.
+    # Waiting lanes are checked together: no job starts before that.
     next_in = max(_earliest(limiter, 1), (limiter.look_in or 0.0) if limiter.is_awaited else 0.0)
     cost = f" (this one takes {limiter.cost})" if limiter.cost != 1 else ""
-    allowed = f"{limiter.units:g} start in {_span(limiter.period or 0.0)}{_whom(limiter, row)}{cost}"
+    starts = "start" if limiter.units == 1 else "starts"
+    allowed = f"{limiter.units:g} {starts} in {_span(limiter.period or 0.0)}{_whom(limiter, row)}{cost}"
     soonest = f"in {_span(next_in)}" if next_in else "now"
     left = f"{limiter.tokens or 0.0:.1f} are left"
-    return f"The limit {limiter.name} lets {allowed}, and {left}: the next one may start {soonest}."
+    return f"The limit {limiter.name} allows {allowed}, and {left}: the next one may start {soonest}."
 
 
 def _earliest(limiter: LimiterState, jobs: int) -> float:
-    """Seconds until so many jobs like this one can have started, if they are given everything."""
+    """Return the seconds until `jobs` jobs like this one can have started, if they get all tokens."""
     missing = _need(limiter) * jobs - (limiter.tokens or 0.0)
     return max(0.0, missing * (limiter.period or 0.0) / (limiter.units or 1.0))
 
@@ -154,7 +156,7 @@ def _place(
         rated = f", so it starts in {_span(max(waits))} at the earliest" if any(waits) else ""
         sentences.append(f"{lane.ahead} {jobs} ahead of it{rated}.")
     if lane.fair is not None:
-        # Nobody in front and nothing in the way: then there is nothing to tell of turns.
+        # With no key in front and no blocker, the turn explains nothing.
         sentences += (
             [_turn(lane, names_others=names_others)] if is_blocked or sentences or lane.keys_ahead.value else []
         )
@@ -178,14 +180,14 @@ def _dead(order: OrderState | None, named: Collection[int]) -> Iterator[str]:
         return
     if order.dead not in named:
         yield (
-            f"A dead letter that is not yours to see blocks its order key {order.key!r}: "
-            "no job of the key runs until somebody decides."
+            f"A dead letter that you may not see blocks its order key {order.key!r}: "
+            "no job of the key runs until an operator retries or deletes it."
         )
     else:
         yield (
             f"The dead letter {order.dead} (task {order.dead_task}) blocks its order key {order.key!r}: "
-            f"no job of the key runs until somebody decides. To run it again: sereno job retry {order.dead}. "
-            f"To give it up: sereno job delete {order.dead}"
+            f"no job of the key runs until it is retried or deleted. To retry it: sereno job retry {order.dead}. "
+            f"To delete it: sereno job delete {order.dead}"
         )
 
 
@@ -194,14 +196,14 @@ def _behind_head(order: OrderState, named: Collection[int]) -> str:
     if order.head not in named:
         return (
             f"It runs in order, and {before} before it with the order key {order.key!r}: "
-            f"the first, which is not yours to see, is {order.head_state}."
+            f"the first, which you may not see, is {order.head_state}."
         )
     if order.head_state == "running":
         doing = f"is running for {spoken(order.head_seconds or 0.0)}, by worker session {order.head_session}."
     elif order.head_state == "scheduled":
-        doing = f"is scheduled for {moment(order.head_run_at)}. To ask why: sereno why {order.head}"
+        doing = f"is scheduled for {moment(order.head_run_at)}. To see why: sereno why {order.head}"
     else:
-        doing = f"is ready. To ask why it does not run: sereno why {order.head}"
+        doing = f"is ready. To see why it does not run: sereno why {order.head}"
     return (
         f"It runs in order, and {before} before it with the order key {order.key!r}: "
         f"the first, job {order.head} (task {order.head_task}), {doing}"
@@ -232,7 +234,7 @@ def _in_use(limiter: LimiterState) -> str:
 
 
 def _inside(limiter: LimiterState) -> str:
-    """Who holds the slots; those of one task and one worker are told together."""
+    """Return the slot holders; those of one task and one worker are listed together."""
     first = limiter.first
     more = limiter.running - len(first)
     rest = f" and {Count.bounded(more)} more" if more else ""
@@ -249,12 +251,12 @@ def _life(inside: SlotHolder) -> str:
 
 
 def _need(limiter: LimiterState) -> float:
-    """What one job takes; never more than the bucket holds."""
+    """Return the tokens that one job needs; never more than the bucket holds."""
     return min(float(limiter.cost), limiter.burst or 1.0)
 
 
 def _span(length: float) -> str:
-    """As `spoken`, and exact to a tenth where a person still waits for it."""
+    """Return the duration like `spoken`, with tenths below EXACT."""
     return f"{length:.1f} s" if 1 <= length < EXACT and length != round(length) else spoken(length)
 
 

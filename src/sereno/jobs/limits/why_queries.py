@@ -1,4 +1,4 @@
-"""What stands between a job and its start when there are limits: its limiters, its lane, its order."""
+"""Queries for `why`: the limiters, the lane and the order of a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from sereno.jobs.rows import BOUND, Count
 
 _sql = queries("jobs/limits/why_queries")
 
-# So many of those who hold a slot are named.
+# Slot holders that are listed.
 NAMED = 3
 
 
@@ -25,11 +25,11 @@ class SlotHolder:
 
 @dataclass(frozen=True, slots=True)
 class LimiterState:
-    """One limit with the key of one job. `of_queue`: it holds for all jobs of the queue.
+    """One limit with the key of one job. `of_queue`: it applies to all jobs of the queue.
 
-    `kind`: slots, rate, unknown, or given (it comes with the job and nobody has read it yet). `is_awaited`: the job's
-    lane waits for it. `look_in`: seconds until somebody looks at those who wait. `running`: slots in use. `claimed`:
-    the jobs that use them; more than that, if some take turns. `first`: some of those who are in.
+    `kind`: slots, rate, unknown, or given (it comes with the job and no worker has stored it yet). `is_awaited`: the
+    job's lane waits for it. `look_in`: seconds until the waiting lanes are checked. `running`: slots in use.
+    `claimed`: the jobs that use them; more than `running` if some share slots. `first`: some of the slot holders.
     """
 
     name: str
@@ -52,10 +52,9 @@ class LimiterState:
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """Where a job stands among those with the same keys, and whose turn it is.
+    """The place of a job among those with the same keys, and of its lane among others.
 
-    `lanes_ahead`: jobs with other keys, taken together by their keys, that have their turn first. `keys_ahead`: other
-    fair keys.
+    `lanes_ahead`: other lanes that have their turn first. `keys_ahead`: their fair keys.
     """
 
     ahead: Count
@@ -68,7 +67,7 @@ class LaneState:
 
 @dataclass(frozen=True, slots=True)
 class OrderState:
-    """The order that a job stands in. The head is the only one that may run."""
+    """The order that a job belongs to. Only its head may run."""
 
     key: str
     head: int
@@ -84,7 +83,7 @@ class OrderState:
 
 
 def limiters(job_id: int) -> Operation[list[LimiterState]]:
-    """What a live job passes, also if it carries no key and only its queue has limits."""
+    """Return the limiters of a live job, those of its queue included."""
     rows = yield Statement(_sql["limiters"], {"id": job_id, "most": NAMED, "bound": BOUND})
     return [replace(LimiterState(*row), first=[SlotHolder(*each) for each in row[-1]]) for row in rows]
 
@@ -100,7 +99,7 @@ def lane(job_id: int) -> Operation[LaneState | None]:
 
 
 def order(job_id: int) -> Operation[OrderState | None]:
-    """None when it has no order key."""
+    """Return the order of a job; None when it has no order key."""
     rows = yield Statement(_sql["order"], {"id": job_id, "bound": BOUND})
     if not rows:
         return None

@@ -1,8 +1,8 @@
--- What stands between a job and its start when there are limits. By key and by index; every count has a bound.
+-- Why a job with limits does not start. By key and by index; every count has a bound.
 
 -- name: limiters
--- The limiters that a job passes: those of its own keys and those of its queue, each with its numbers and with who is in.
--- A limit that comes with the job is not unknown, only not yet read.
+-- The limiters of a job: those of its own keys and those of its queue, each with its numbers and slot holders. A limit
+-- given with the job is not unknown, only not stored yet.
 with clock as materialized (select sereno.now() as now),
 job as materialized (select queue, lane, keys from sereno.jobs where id = %(id)s),
 passed as materialized (
@@ -37,7 +37,7 @@ cross join lateral (
 order by passed.of_queue, passed.name, passed.key;
 
 -- name: lane
--- Where a ready job stands among those with the same keys, and its lane among others: those in front of it by turn, which
+-- The place of a ready job among those with the same keys, and of its lane among others: lanes with an earlier turn that
 -- wait for the same limiter, or for none and take fair turns.
 with job as materialized (select queue, lane, priority, ready_seq, keys from sereno.jobs where id = %(id)s),
 own as materialized (select id, queue, fair, turn, waits_for, has_work from sereno.lanes where id = (select lane from job)),
@@ -68,7 +68,7 @@ select (select count(*) from (select from sereno.jobs
 from job;
 
 -- name: order
--- The order that a job stands in: its head, how many are before and behind it, and a dead letter that blocks the key.
+-- The order of a job: its head, how many jobs are before and behind it, and a dead letter that blocks the key.
 with job as materialized (select id, queue, order_id, keys from sereno.jobs where id = %(id)s and order_id is not null),
 dead as materialized (
     select past.id, past.task
