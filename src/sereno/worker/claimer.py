@@ -41,7 +41,7 @@ SETTLING = 0.005
 
 
 class Claimer(Service):
-    """Claims jobs for one worker, buffers them by queue, and hands them to the executor."""
+    """Claims jobs for one worker, buffers them by queue, and starts them in the executor."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class Claimer(Service):
     def fill(self, queue: QueueSlots) -> None:
         """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low."""
         if queue.aside:
-            self._start_aside(queue)
+            self._start_waiting(queue)
         while not self.stopping and (waiting := queue.next()):
             job = waiting.popleft()
             definition = self._registry.find(job.task)
@@ -315,7 +315,7 @@ class Claimer(Service):
         self.isolated.begin(job)
         return True
 
-    def _start_aside(self, queue: QueueSlots) -> None:
+    def _start_waiting(self, queue: QueueSlots) -> None:
         waiting, queue.aside = queue.aside, deque()
         while waiting:
             job = waiting.popleft()

@@ -1,4 +1,4 @@
-"""Hears what is told: jobs became ready, a running job is to be cancelled, a schedule is due sooner. A hint only."""
+"""Receives NOTIFY: jobs are ready, a job is to be cancelled, a schedule or the clock changed. Only a hint: all poll."""
 
 import asyncio
 import logging
@@ -17,7 +17,10 @@ LONGEST_PAUSE = 5.0
 
 
 class Listener:
-    """A connection of its own, pinged, rebuilt on any error; after each rebuild everything is looked at once."""
+    """Listens on its own connection, pings it, and reconnects after any error.
+
+    `on_connected` is called after each connect, because notifications may have been missed.
+    """
 
     def __init__(
         self,
@@ -28,7 +31,7 @@ class Listener:
     ) -> None:
         self._url = url
         self._settings = settings
-        # What to do with a word, by channel.
+        # The callback of each channel; it gets the payload.
         self._heard = heard
         self._on_connected = on_connected
         self._task: asyncio.Task[None] | None = None
@@ -36,7 +39,7 @@ class Listener:
 
     @staticmethod
     def is_wanted(settings: Settings) -> bool:
-        """A pooler shares connections, so nothing can be heard on one."""
+        """Return whether to listen: LISTEN does not work through a transaction pooler, which shares connections."""
         return settings.notify and not settings.transaction_pooler
 
     def start(self) -> None:
@@ -70,9 +73,9 @@ class Listener:
         self._on_connected()
         while True:
             async for notice in connection.notifies(timeout=PING_EVERY):
-                self._hear(notice)
+                self._dispatch(notice)
             async with asyncio.timeout(PING_TIMEOUT):
                 await connection.execute("select pg_listening_channels()")
 
-    def _hear(self, notice: psycopg.Notify) -> None:
+    def _dispatch(self, notice: psycopg.Notify) -> None:
         self._heard[notice.channel.rpartition(".")[2]](notice.payload)
