@@ -210,7 +210,7 @@ async def test_it_is_stopped_in_the_middle(
     assert 0 < found.done < 500
     assert found.done == asked.done, "nothing was changed after it was asked to stop"
     assert one(connection, "select count(*) from sereno.history where id = any(%s)", ids) == found.done
-    with pytest.raises(Refused, match="is over: it is stopped"):
+    with pytest.raises(Refused, match="has ended already: it is stopped"):
         app.database.run(bulk.stop(number))
 
 
@@ -546,7 +546,7 @@ async def test_an_action_that_a_worker_does_not_know_changes_nothing(
     job = _look(app, number).job_id
     assert job is not None
     connection.execute("update sereno.jobs set state = 'running', attempt = 1, session_id = 9 where id = %s", [job])
-    with pytest.raises(Refused, match="does not know how to carry out schedule"):
+    with pytest.raises(Refused, match="does not know the bulk action schedule"):
         app.database.run(store.batch(number, job, 1, 9))
     assert _counts(connection, "key") == {"k": 1}
 

@@ -203,7 +203,7 @@ def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connect
     lines = connection.execute("select message, context, tenant, trace_id, traceback from sereno.logs order by id")
     found = lines.fetchall()
     messages = [line[0] for line in found]
-    assert messages[:2] == ["half ? and whole", "%d (its arguments do not fit)"]
+    assert messages[:2] == ["half ? and whole", "%d (its arguments do not match the format)"]
     assert messages[-1] == "the end"
     assert len(messages[2]) == 10_001
     assert messages[-3].startswith(
@@ -256,12 +256,12 @@ def test_the_buffer_is_bounded_in_bytes_too() -> None:
 
 PROGRAM = """
 import asyncio, logging, sys
-from sereno.worker.log_writer import LogKeeper
+from sereno.worker.log_writer import LogWriter
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 
 async def main():
-    async with LogKeeper(sys.argv[1], Settings()):
+    async with LogWriter(sys.argv[1], Settings()):
         emit(logging.WARNING, "job.log", "heard on stderr as well")
         emit(logging.INFO, "job.log", "not worth it")
 

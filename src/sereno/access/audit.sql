@@ -1,4 +1,4 @@
--- What a person may change: pauses, and the jobs that a filter finds. Each change goes into the audit with it.
+-- Manual changes: the audit, pauses, and the jobs that a filter finds. Each change is audited in its own transaction.
 
 -- name: audit
 -- Written in the transaction that makes the change, or not at all.
@@ -6,8 +6,8 @@ insert into sereno.audit (actor, action, subject, detail)
 values (%(actor)s, %(action)s, %(subject)s, %(detail)s::text::jsonb);
 
 -- name: pause
--- Who paused first stays on the record; but what a tenant's own people have paused becomes the house's when that pauses
--- it too, so that they cannot lift it.
+-- The first pause stays on record. But a pause set by a tenant is taken over when an operator without a tenant pauses too, so
+-- that the tenant cannot resume it.
 insert into sereno.pauses as p (kind, name, paused_by, note, by_tenant)
 values (%(kind)s, %(name)s, %(actor)s, %(note)s, %(by_tenant)s)
 on conflict (kind, name) do update
@@ -16,14 +16,14 @@ where p.by_tenant and not excluded.by_tenant
 returning true;
 
 -- name: resume
--- Sleeping workers are told, because what was held back is ready already.
+-- Notifies idle workers, because the jobs that were paused are ready already.
 with gone as (
     delete from sereno.pauses where kind = %(kind)s and name = %(name)s and (by_tenant or not %(by_tenant)s) returning kind, name
 )
 select pg_notify('sereno.ready', case when kind = 'queue' then name else '' end) from gone;
 
 -- name: matching
--- The next jobs that a filter finds, by id, after the last one seen: a bulk change walks them in batches.
+-- The next jobs that a filter finds, by id, after the last one seen: a bulk change processes them in batches.
 select id from (
     (select id
     from sereno.jobs
@@ -41,7 +41,7 @@ order by id
 limit %(limit)s;
 
 -- name: tally
--- How many a filter finds, by task, queue and tenant; no more than the bound are looked at on either side.
+-- How many jobs a filter finds, by task, queue and tenant; reads at most the bound of live and of finished jobs.
 select task, queue, tenant, count(*) from (
     (select task, queue, tenant
     from sereno.jobs

@@ -112,7 +112,7 @@ async def test_a_failure_is_tried_again_and_its_errors_are_kept(shop: Project, c
 async def test_what_cannot_be_kept_is_not_done_twice(shop: Project, connection: psycopg.Connection) -> None:
     results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
     await work_off(shop, connection)
-    for result, words in zip(results, ("what it returned cannot be kept", "nobody wants it"), strict=True):
+    for result, words in zip(results, ("its return value cannot be stored", "nobody wants it"), strict=True):
         await result.arefresh()
         assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
         assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(words)
@@ -157,7 +157,7 @@ def test_a_result_that_is_none_does_not_exist(wrong: str) -> None:
 
 def test_a_row_chooses_no_module_to_import(connection: psycopg.Connection) -> None:
     made = one(connection, "select sereno.enqueue('antigravity.geohash')")
-    with pytest.raises(TaskResultDoesNotExist, match="no task of Django's"):
+    with pytest.raises(TaskResultDoesNotExist, match="not a Django task here"):
         task_backends["default"].get_result(str(made))
 
 
