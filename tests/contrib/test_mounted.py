@@ -63,7 +63,7 @@ def test_pages_the_api_and_the_stream_work_under_the_path(
     assert one(connection, "select name from sereno.pauses") == "a/b c"
 
 
-def test_a_stream_that_is_open_does_not_hold_up_the_end(shop: Served, app: Sereno) -> None:
+def test_an_open_stream_does_not_delay_shutdown(shop: Served, app: Sereno) -> None:
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
     headers = {"accept": "text/event-stream", "authorization": f"Bearer {secret}"}
     with shop.client.stream("GET", f"{HERE}/api/v1/stream", headers=headers) as answer:

@@ -44,9 +44,7 @@ async def test_the_effects_of_a_batch_happen_once(app: Sereno, connection: psyco
     assert rows.fetchall() == [(1, True)] * COUNT
 
 
-async def test_a_batch_of_which_one_job_is_no_longer_ours_has_no_effect(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_a_batch_that_lost_one_job_is_rolled_back(app: Sereno, connection: psycopg.Connection) -> None:
     """It fails as a whole; the others are tried again, and the lost one runs where it is now."""
     lost: list[int] = []
     sizes: list[int] = []
@@ -75,7 +73,7 @@ async def test_a_batch_of_which_one_job_is_no_longer_ours_has_no_effect(
     assert errors == [(job_id, "retry", "LeaseLost") for job_id in ids if job_id != lost[0]]
 
 
-async def test_a_job_that_the_batch_never_got_is_not_settled_with_it(
+async def test_a_job_excluded_from_the_batch_is_not_settled_with_it(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(batch=COUNT)
@@ -93,7 +91,7 @@ async def test_a_job_that_the_batch_never_got_is_not_settled_with_it(
     assert effects(connection) == list(range(COUNT - 1))
 
 
-async def test_what_a_handler_says_after_its_commit_is_only_told(
+async def test_an_outcome_after_the_commit_is_only_logged(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(batch=2)

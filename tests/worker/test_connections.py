@@ -57,7 +57,7 @@ async def test_every_thread_has_a_connection_however_small_the_pool_is(
     await app.aclose()
 
 
-async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
+async def test_handlers_that_need_a_second_connection_do_not_deadlock(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, pool_size=1)
@@ -81,7 +81,7 @@ async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
     await app.aclose()
 
 
-async def test_a_job_that_waits_in_vain_for_a_connection_is_put_off_and_has_not_failed(
+async def test_a_job_that_gets_no_pooled_connection_is_postponed_without_a_failure(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.1)
@@ -100,7 +100,7 @@ async def test_a_job_that_waits_in_vain_for_a_connection_is_put_off_and_has_not_
     await app.aclose()
 
 
-async def test_a_job_to_which_the_server_gives_no_connection_is_put_off_and_has_not_failed(
+async def test_a_job_is_postponed_without_a_failure_if_the_server_has_no_connection(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url)

@@ -39,7 +39,7 @@ async def _end(wire: socket.socket) -> bytes:
         return b""
 
 
-async def test_half_sent_requests_do_not_keep_probes_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_sent_requests_do_not_block_probes(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # They do not end by themselves while this test runs.
     monkeypatch.setattr(module, "REQUEST_TIMEOUT", 600.0)
     with ExitStack() as sockets:
@@ -51,7 +51,7 @@ async def test_half_sent_requests_do_not_keep_probes_out(health: HealthServer, m
         assert len(health._connections) <= MOST_CONNECTIONS
 
 
-async def test_a_half_sent_request_is_given_up(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_half_sent_request_times_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_TIMEOUT", 0.2)
     with _half_a_request(health) as wire:
         assert await _end(wire) == b""

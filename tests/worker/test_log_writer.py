@@ -1,4 +1,4 @@
-"""The central log: what is said is kept in one place, and nobody who says something pays for it."""
+"""The central log: what is messages_of is kept in one place, and nobody who says something pays for it."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from tests.facts import auntil, one, state
 ONCE = Backoff(0)
 
 
-def said(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
+def messages_of(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
     rows = connection.execute("select message from sereno.logs where event = %s order by id", [event]).fetchall()
     return [row[0] for row in rows]
 
@@ -32,11 +32,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
 
 
-def keeper(app: Sereno, **settings: Any) -> LogWriter:
+def writer_of(app: Sereno, **settings: Any) -> LogWriter:
     return LogWriter(app.database.url, msgspec.structs.replace(app.settings, **settings))
 
 
-async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
     async def answer() -> None:
         raise ValueError("no answer")
 
@@ -77,14 +77,14 @@ async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connect
     )
 
 
-async def test_nothing_is_kept_when_it_is_off_and_nobody_listens(app: Sereno, connection: psycopg.Connection) -> None:
-    async with keeper(app, keep_logs="off"):
+async def test_nothing_is_stored_when_the_central_log_is_off(app: Sereno, connection: psycopg.Connection) -> None:
+    async with writer_of(app, keep_logs="off"):
         emit(logging.ERROR, "job.log", "unheard")
         assert not any(isinstance(each, LogBuffer) for each in logging.getLogger("sereno").handlers)
     assert one(connection, "select count(*) from sereno.logs") == 0
 
 
-async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
+async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "MOST_LINES", 2000)
@@ -98,44 +98,44 @@ async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
     async with app.working():
         job = await work.aenqueue()
         await auntil(lambda: state(connection, job.id) == "succeeded")
-        await auntil(lambda: said(connection, DROPPED))
-        await auntil(lambda: said(connection)[-1:] == [f"drop {many - 1}"])
-    kept, told = said(connection), said(connection, DROPPED)
+        await auntil(lambda: messages_of(connection, DROPPED))
+        await auntil(lambda: messages_of(connection)[-1:] == [f"drop {many - 1}"])
+    kept, told = messages_of(connection), messages_of(connection, DROPPED)
     dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in told)
     assert len(kept) + dropped == many
     # The oldest went; what is left is in order.
     assert kept == [f"drop {number}" for number in range(many - len(kept), many)]
 
 
-async def test_a_database_that_is_away_is_waited_for(
+async def test_lines_wait_for_an_unreachable_database(
     app: Sereno, connection: psycopg.Connection, server_url: str, impatient: None
 ) -> None:
     log = JobLogger({"job_id": 7})
     name = connection.info.dbname
     elsewhere = psycopg.connect(server_url, autocommit=True)
-    async with keeper(app) as running:
+    async with writer_of(app) as running:
         log.warning("before")
-        await auntil(lambda: said(connection) == ["before"])
+        await auntil(lambda: messages_of(connection) == ["before"])
         elsewhere.execute(f"alter database {name} allow_connections false".encode())
         gone = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'sereno log'"
         assert one(connection, f"{gone} and datname = %s", name) == 1
         log.warning("meanwhile")
         tried = running.rounds
         await auntil(lambda: running.rounds > tried + 1)
-        assert said(connection) == ["before"]
+        assert messages_of(connection) == ["before"]
         elsewhere.execute(f"alter database {name} allow_connections true".encode())
         log.warning("after")
-        await auntil(lambda: said(connection) == ["before", "meanwhile", "after"])
+        await auntil(lambda: messages_of(connection) == ["before", "meanwhile", "after"])
     elsewhere.close()
     assert one(connection, "select count(*) from sereno.logs") == 3, "its own trouble is not in its own log"
 
 
-async def test_its_own_trouble_is_told_elsewhere_once(
+async def test_errors_of_the_writer_are_logged_once_to_other_handlers(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, impatient: None
 ) -> None:
     log = JobLogger({})
     connection.execute("alter table sereno.logs rename to hidden")
-    async with keeper(app) as running:
+    async with writer_of(app) as running:
         for number in range(3):
             log.warning("%s", number)
             tried = running.rounds
@@ -143,15 +143,17 @@ async def test_its_own_trouble_is_told_elsewhere_once(
         connection.execute("alter table sereno.hidden rename to logs")
         log.warning("again")
     assert [record.event for record in caplog.records].count("logs.unwritten") == 1  # type: ignore[attr-defined]
-    assert said(connection) == ["again"]
-    assert said(connection, DROPPED)[0].endswith(": 3")
+    assert messages_of(connection) == ["again"]
+    assert messages_of(connection, DROPPED)[0].endswith(": 3")
 
 
-async def test_last_words_are_written_and_a_line_is_kept_once(app: Sereno, connection: psycopg.Connection) -> None:
-    async with keeper(app), keeper(app):
+async def test_the_last_lines_are_written_and_each_line_is_stored_once(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    async with writer_of(app), writer_of(app):
         for number in range(1200):
             emit(logging.WARNING, "job.log", f"word {number}")
-    assert said(connection) == [f"word {number}" for number in range(1200)]
+    assert messages_of(connection) == [f"word {number}" for number in range(1200)]
 
 
 class Hostile:
@@ -188,7 +190,7 @@ def record_of(message: Any, *args: Any, error: BaseException | None = None, **fi
     return made
 
 
-def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connection) -> None:
+def test_any_log_record_can_be_stored(app: Sereno, connection: psycopg.Connection) -> None:
     circle: dict[str, Any] = {}
     circle["circle"] = circle
     records = (
@@ -218,7 +220,7 @@ def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connect
     assert [secret for secret in (f"p-{number}" for number in range(1, 8)) if secret in stored] == []
 
 
-def test_what_cannot_be_said_hurts_nobody_and_is_counted() -> None:
+def test_a_record_that_cannot_be_formatted_is_counted_as_dropped() -> None:
     buffer = LogBuffer(logging.WARNING, 1, lambda: None)
     buffer.handle(record_of(Hostile()))
     assert (buffer.waiting, buffer.dropped) == (0, 1)
@@ -226,7 +228,7 @@ def test_what_cannot_be_said_hurts_nobody_and_is_counted() -> None:
     assert (buffer.waiting, buffer.dropped) == (1, 1)
 
 
-def test_the_deadline_of_a_job_passes_through() -> None:
+def test_the_timeout_error_of_a_job_is_not_swallowed() -> None:
     class Late:
         def __str__(self) -> str:
             raise TimeoutError
@@ -269,17 +271,15 @@ asyncio.run(main())
 """
 
 
-def test_where_nobody_has_set_up_logging_warnings_still_go_to_stderr(
-    database_url: str, connection: psycopg.Connection
-) -> None:
+def test_warnings_go_to_stderr_if_logging_is_not_configured(database_url: str, connection: psycopg.Connection) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, database_url], capture_output=True, text=True, timeout=60, check=True
     )
     assert ran.stderr.splitlines() == ["heard on stderr as well"]
-    assert said(connection) == ["heard on stderr as well"]
+    assert messages_of(connection) == ["heard on stderr as well"]
 
 
-async def test_old_lines_are_forgotten_by_one_of_the_keepers(
+async def test_one_of_the_log_writers_deletes_old_lines(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.execute(
@@ -287,6 +287,6 @@ async def test_old_lines_are_forgotten_by_one_of_the_keepers(
         "case when n <= 12000 then 15 else 13 end), 'info', 'job.log', n::text from generate_series(1, 12010) as n"
     )
     monkeypatch.setattr(log_writer, "ASK_FIRST", 0.0)
-    async with keeper(app, keep_logs="off"):
+    async with writer_of(app, keep_logs="off"):
         await auntil(lambda: one(connection, "select count(*) from sereno.logs") == 10)
     assert one(connection, "select min(message::int) from sereno.logs") == 12001

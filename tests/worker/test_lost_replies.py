@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("left", [0.5, 2.9], ids=str)
-def test_a_session_is_not_declared_dead_before_its_lease_is_over(connection: psycopg.Connection, left: float) -> None:
+def test_a_session_is_not_declared_dead_before_its_lease_expires(connection: psycopg.Connection, left: float) -> None:
     """By the database's clock. However long this test is held up, its end is not before the end of the lease."""
     owner = session(connection)
     connection.execute(
@@ -56,7 +56,7 @@ class LosesReplies(Line):
         return answer
 
 
-async def test_what_landed_before_its_reply_was_lost_is_not_fenced(app: Sereno, database_url: str) -> None:
+async def test_an_outcome_applied_before_its_reply_was_lost_is_not_fenced(app: Sereno, database_url: str) -> None:
     with line(database_url) as connection:
         add(connection, 3)
         owner = session(connection)
@@ -80,7 +80,7 @@ async def test_what_landed_before_its_reply_was_lost_is_not_fenced(app: Sereno, 
         assert tally.fenced == 0
 
 
-def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_lease_counts_from_the_sending_of_the_heartbeat(app: Sereno, connection: psycopg.Connection) -> None:
     """A reply that comes late says nothing of the time since then."""
     owner = session(connection)
     settings = msgspec.structs.replace(app.settings, heartbeat=0.01, lease=30.0)
@@ -106,7 +106,7 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection
 
 
 @pytest.mark.parametrize("fate", ["dead for two hours", "forgotten"])
-async def test_jobs_of_sessions_that_are_long_gone_come_back(
+async def test_jobs_of_sessions_that_ended_long_ago_are_rescued(
     app: Sereno, connection: psycopg.Connection, fate: str
 ) -> None:
     """Those that ended lately are looked at all the time; the others now and then, and not never."""
@@ -151,7 +151,7 @@ def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_an_isolated_job_ends_with_its_worker_whatever_it_does(
+def test_an_isolated_process_dies_with_its_worker(
     connection: psycopg.Connection, family: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     """Also one that never looks at its connection again, because its handler holds the interpreter."""

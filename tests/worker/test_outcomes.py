@@ -29,7 +29,7 @@ async def test_a_return_is_a_success_and_writes_one_row(app: Sereno, connection:
     assert row == (1, 0, True, {"n": 1})
 
 
-async def test_an_exception_is_retried_with_its_traceback_kept_and_never_early(
+async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(retry=QUICK)
@@ -118,7 +118,9 @@ async def test_an_error_that_postgresql_cannot_store_still_settles(app: Sereno, 
     assert "NUL" in one(connection, "select error_message from sereno.history")
 
 
-async def test_undecodable_arguments_are_parked_whole(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_with_undecodable_arguments_is_dead_with_its_arguments(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task
     async def work(n: int) -> None: ...
 
@@ -236,7 +238,7 @@ select exists (
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["in a batch", "in its own transaction"])
-async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
+async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it(
     app: Sereno, connection: psycopg.Connection, database_url: str, own: bool
 ) -> None:
     """A row that had been sent to the partition of all other days would be refused there."""
@@ -259,7 +261,7 @@ async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
     assert one(connection, f"select count(*) from sereno.{today}") == 1
 
 
-async def test_steps_end_with_their_jobs_however_many_end_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_steps_are_deleted_with_their_jobs_in_batches(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context, number: int) -> None:
         await ctx.step("one", asyncio.sleep, 0)
@@ -273,7 +275,7 @@ async def test_steps_end_with_their_jobs_however_many_end_at_once(app: Sereno, c
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
-async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_sleep_until_frees_the_slot_and_continues_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
     morning = datetime.now(UTC) + timedelta(hours=8)
 
     @app.task
@@ -289,7 +291,7 @@ async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, 
         await auntil(lambda: state(connection, job.id) == "succeeded")
 
 
-async def test_progress_is_seen_while_it_runs(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_progress_is_visible_while_a_job_runs(app: Sereno, connection: psycopg.Connection) -> None:
     go_on = asyncio.Event()
 
     @app.task
@@ -305,7 +307,7 @@ async def test_progress_is_seen_while_it_runs(app: Sereno, connection: psycopg.C
         await auntil(lambda: one(connection, "select count(*) from sereno.progress") == 0)
 
 
-async def test_a_task_may_keep_no_history(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_task_may_store_no_history(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(history=False)
     async def work() -> None: ...
 
@@ -346,7 +348,7 @@ async def test_a_refused_enqueue_inside_a_handler_is_a_failure_like_any_other(
     assert one(connection, "select reason from sereno.history") == "failed 1 times"
 
 
-async def test_a_sleep_remembers_when_it_ends(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_the_end_of_a_sleep_is_stored(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context) -> None:
         await ctx.sleep("three days", "3d")

@@ -55,7 +55,7 @@ ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
 KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | ENDINGS
 
 
-async def test_what_a_handler_raises_ends_its_own_job_and_no_other(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_a_handler_raises_affects_only_its_own_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(0), timeout=None)
     async def poison(name: str) -> NoReturn:
         make, _ = KINDS[name]
@@ -82,7 +82,7 @@ class Refusing(logging.Filter):
         raise RuntimeError(f"no line of {record.name}")
 
 
-async def test_a_log_filter_that_raises_keeps_no_job_from_settling(
+async def test_a_log_filter_that_raises_blocks_no_settlement(
     app: Sereno, connection: psycopg.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @app.task(retry=Backoff(0))
@@ -100,7 +100,7 @@ async def test_a_log_filter_that_raises_keeps_no_job_from_settling(
     assert "a log line (job.dead) was not written: RuntimeError" in capsys.readouterr().err
 
 
-async def test_a_progress_note_that_cannot_be_stored_keeps_no_other_from_being_written(
+async def test_a_progress_note_that_cannot_be_stored_blocks_no_other(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     done = asyncio.Event()
@@ -150,9 +150,7 @@ async def test_a_row_that_cannot_be_built_is_dead_and_its_batch_is_settled(
     assert {state(connection, job_id) for job_id in ids if job_id != ids[4]} == {"scheduled"}
 
 
-async def test_a_limit_that_cannot_be_closed_keeps_no_outcome_waiting(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_a_limit_that_cannot_be_closed_blocks_no_outcome(app: Sereno, connection: psycopg.Connection) -> None:
     (job_id,) = add(connection)
     own = session(connection)
     (job,) = take(connection, own)
@@ -170,7 +168,7 @@ REFUSE = """
 """
 
 
-async def test_an_outcome_that_is_refused_in_any_form_waits_apart_and_is_tried_again(
+async def test_an_outcome_that_cannot_be_stored_even_as_dead_is_retried_later(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     connection.execute(REFUSE)

@@ -22,7 +22,7 @@ WAITING = """select count(*) from pg_locks join pg_database on pg_database.oid =
              where datname = current_database() and locktype = 'advisory' and objid = 7 and not granted"""
 
 
-async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
+async def test_a_stop_during_a_heartbeat_counts_nothing_twice(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -51,7 +51,7 @@ async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
     assert one(connection, "select sum(succeeded) from sereno.minutes") == 1
 
 
-async def test_what_an_isolated_job_said_last_is_in_the_central_log(
+async def test_the_last_lines_of_an_isolated_job_reach_the_central_log(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     """Lines are written once a second: the first has just been, and the second has to wait when the worker ends."""
@@ -66,7 +66,7 @@ async def test_what_an_isolated_job_said_last_is_in_the_central_log(
     assert one(connection, said) == 2
 
 
-async def test_a_process_that_does_not_leave_is_killed(
+async def test_a_process_that_does_not_exit_is_killed(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its last lines wait for a table that somebody holds."""

@@ -88,7 +88,7 @@ async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
 
 
 @pytest.mark.usefixtures("large")
-async def test_when_a_pause_ends_the_jobs_behind_the_floor_run(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_below_the_floor_run_when_a_pause_ends(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[None] = []
 
     @app.task(history=False)
@@ -104,7 +104,7 @@ async def test_when_a_pause_ends_the_jobs_behind_the_floor_run(app: Sereno, conn
         await auntil(lambda: len(ran) == 3 * WIDTH)
 
 
-async def test_after_a_look_back_that_took_too_long_ordinary_claims_go_on(
+async def test_ordinary_claims_continue_after_a_look_back_that_timed_out(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     """The time limit is the database's own here; what holds the look back is a lock."""

@@ -18,7 +18,9 @@ from sereno.worker.worker import Worker
 from tests.facts import advance, auntil, one, state
 
 
-async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_high_priorities_run_first_and_low_ones_do_not_starve(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     order: list[int] = []
 
     @app.task
@@ -63,7 +65,7 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     assert ran[-1] == "late"
 
 
-async def test_an_idle_worker_is_told_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_idle_worker_is_notified_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -92,7 +94,7 @@ async def test_everything_works_without_notify(
         await auntil(lambda: state(connection, later.id) == "succeeded")
 
 
-async def test_plain_sql_enqueues_are_found(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_enqueued_with_sql_run(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -104,7 +106,7 @@ async def test_plain_sql_enqueues_are_found(app: Sereno, connection: psycopg.Con
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 1)
 
 
-async def test_paused_queues_tasks_and_tenants_wait_and_come_back(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_paused_queues_tasks_and_tenants_wait_until_resumed(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(queue="slow")
     async def in_queue() -> None: ...
 
@@ -127,7 +129,7 @@ async def test_paused_queues_tasks_and_tenants_wait_and_come_back(app: Sereno, c
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in held))
 
 
-async def test_stopping_gives_unstarted_jobs_back_at_once_and_charges_nothing(
+async def test_stopping_releases_unstarted_jobs_at_once_without_a_charge(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     started = asyncio.Event()
@@ -147,7 +149,7 @@ async def test_stopping_gives_unstarted_jobs_back_at_once_and_charges_nothing(
     assert one(connection, "select state from sereno.sessions") == "closed"
 
 
-async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_short_jobs_finish_during_the_grace_period(app: Sereno, connection: psycopg.Connection) -> None:
     go_on = asyncio.Event()
 
     @app.task
@@ -163,7 +165,7 @@ async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psyco
     assert {state(connection, job.id) for job in jobs} == {"succeeded"}
 
 
-async def test_a_stop_in_a_hurry_gives_back_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_hurried_stop_releases_jobs_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:
         await asyncio.Event().wait()
@@ -177,7 +179,7 @@ async def test_a_stop_in_a_hurry_gives_back_at_once(app: Sereno, connection: psy
     assert connection.execute("select state, releases, failures from sereno.jobs").fetchone() == ("ready", 1, 0)
 
 
-async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
+async def test_a_session_declared_dead_is_fenced_and_replaced(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, heartbeat=0.2, lease=2)
@@ -204,7 +206,7 @@ async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
     assert one(connection, "select attempt from sereno.history") == 2
 
 
-async def test_a_claim_whose_reply_was_lost_heals(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_of_a_claim_whose_reply_was_lost_are_released(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -220,7 +222,7 @@ async def test_a_claim_whose_reply_was_lost_heals(app: Sereno, connection: psyco
         await auntil(lambda: one(connection, "select count(*) from sereno.history where releases = 1") == 1)
 
 
-async def test_jobs_of_a_dead_session_come_back_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_of_a_dead_session_are_rescued_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -251,7 +253,7 @@ async def test_several_workers_run_every_job_once(database_url: str, connection:
     assert sorted(ran) == list(range(3000))
 
 
-async def test_beside_a_worker_that_could_not_begin_nothing_runs(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_working_raises_if_the_worker_cannot_start(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 

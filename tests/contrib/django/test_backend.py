@@ -53,7 +53,7 @@ def test_a_job_commits_with_the_order(connection: psycopg.Connection) -> None:
     assert row == (name, {"args": [order.pk], "kwargs": {}}, "default", 5, result.id)
 
 
-def test_a_rollback_takes_the_job_away(connection: psycopg.Connection) -> None:
+def test_a_rollback_removes_the_job(connection: psycopg.Connection) -> None:
     with transaction.atomic():
         result = tasks.add_up.enqueue(Order.objects.create(total=42).pk)
         transaction.set_rollback(True)
@@ -75,7 +75,7 @@ async def test_aenqueue_is_in_the_transaction_too(connection: psycopg.Connection
     assert (await tasks.add_up.aget_result(result.id)).status == TaskResultStatus.READY
 
 
-async def test_what_a_task_returns_comes_back(shop: Project, connection: psycopg.Connection) -> None:
+async def test_a_task_result_has_the_return_value(shop: Project, connection: psycopg.Connection) -> None:
     order = await Order.objects.acreate(total=42)
     plain = await tasks.add_up.aenqueue(order.pk, 1, 2)
     asynchronous = await tasks.add_up_async.aenqueue(order.pk)
@@ -93,7 +93,9 @@ async def test_what_a_task_returns_comes_back(shop: Project, connection: psycopg
     assert told.kwargs == {"loudly": True}
 
 
-async def test_a_failure_is_tried_again_and_its_errors_are_kept(shop: Project, connection: psycopg.Connection) -> None:
+async def test_a_failed_task_is_retried_and_its_errors_are_stored(
+    shop: Project, connection: psycopg.Connection
+) -> None:
     result = await tasks.fail.aenqueue("tea")
     await work_off(shop, connection)
     await result.arefresh()
@@ -109,7 +111,9 @@ async def test_a_failure_is_tried_again_and_its_errors_are_kept(shop: Project, c
         _ = result.return_value
 
 
-async def test_what_cannot_be_kept_is_not_done_twice(shop: Project, connection: psycopg.Connection) -> None:
+async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
+    shop: Project, connection: psycopg.Connection
+) -> None:
     results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
     await work_off(shop, connection)
     for result, words in zip(results, ("its return value cannot be stored", "nobody wants it"), strict=True):
@@ -118,9 +122,7 @@ async def test_what_cannot_be_kept_is_not_done_twice(shop: Project, connection: 
         assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(words)
 
 
-async def test_a_job_that_is_sent_back_to_work_forgets_what_it_returned(
-    shop: Project, connection: psycopg.Connection
-) -> None:
+async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: psycopg.Connection) -> None:
     result = await tasks.return_nothing.aenqueue()
     await sync_to_async(Return.objects.create)(job_id=int(result.id), value="old", kept_at=datetime.now(UTC))
     connection.execute("update sereno.jobs set attempt = 1")
@@ -150,12 +152,12 @@ def test_a_task_waits_for_its_time_in_its_queue(connection: psycopg.Connection) 
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "x", "-1", "1; drop table sereno.jobs", "٣", "9" * 30])
-def test_a_result_that_is_none_does_not_exist(wrong: str) -> None:
+def test_a_wrong_result_id_does_not_exist(wrong: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(wrong)
 
 
-def test_a_row_chooses_no_module_to_import(connection: psycopg.Connection) -> None:
+def test_a_task_name_from_a_row_imports_nothing(connection: psycopg.Connection) -> None:
     made = one(connection, "select sereno.enqueue('antigravity.geohash')")
     with pytest.raises(TaskResultDoesNotExist, match="not a Django task here"):
         task_backends["default"].get_result(str(made))
@@ -185,7 +187,7 @@ def heard() -> Iterator[list[tuple[str, Any]]]:
         signal.disconnect(kept[name])
 
 
-async def test_signals_tell_the_story(
+async def test_signals_are_sent_for_each_attempt(
     shop: Project, connection: psycopg.Connection, heard: list[tuple[str, Any]]
 ) -> None:
     await tasks.return_nothing.aenqueue()
@@ -198,7 +200,7 @@ async def test_signals_tell_the_story(
     assert heard == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
 
 
-async def test_old_return_values_are_forgotten(shop: Project, connection: psycopg.Connection) -> None:
+async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.Connection) -> None:
     from sereno.contrib.django.keeping import forget_returns  # noqa: PLC0415 - it declares a schedule when imported
 
     old = datetime.now(UTC) - timedelta(days=shop.settings.keep_history_days, minutes=1)

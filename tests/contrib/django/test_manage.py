@@ -72,18 +72,18 @@ def test_a_worker_of_the_project_runs_its_tasks(migrated: psycopg.Connection, em
     assert one(migrated, "select key from sereno.schedules") == "sereno.django.forget_returns"
 
 
-def test_django_finds_nothing_amiss(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_django_checks_pass(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("check", fail_level="WARNING")
     call_command("makemigrations", "sereno_django", check=True)
     assert "No changes" in capsys.readouterr().out
 
 
-def test_words_for_django_are_not_for_sereno() -> None:
+def test_options_of_manage_py_are_not_passed_to_sereno() -> None:
     words = ["worker", "--settings", "shop.settings", "--queue", "mail=2", "--pythonpath=/srv", "--schema", "s"]
     assert without_theirs(words) == ["worker", "--queue", "mail=2", "--schema", "s"]
 
 
-def test_it_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """Also in tests: it goes to the database that Django uses now, and leaves the process as it was."""
     before = (dict(os.environ), list(sys.argv))
     job = tasks.add_up.enqueue(1)

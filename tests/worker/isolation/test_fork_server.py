@@ -53,7 +53,7 @@ async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
     assert is_gone(server)
 
 
-async def test_processes_that_nobody_needs_end_and_so_does_their_server(
+async def test_idle_processes_and_their_fork_server_end(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with isolated.working():

@@ -10,7 +10,7 @@ from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import finished
 
 
-async def test_a_key_that_is_too_long_for_an_index_stops_nobody(
+async def test_a_key_that_is_too_long_for_an_index_blocks_no_other_job(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url)
@@ -31,7 +31,7 @@ async def test_a_key_that_is_too_long_for_an_index_stops_nobody(
 
 
 @pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", "x" * 501])
-async def test_a_handler_that_names_a_limit_wrongly_fails_alone(
+async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
     database_url: str, connection: psycopg.Connection, wrong: str
 ) -> None:
     app = Sereno(database_url)
@@ -54,7 +54,7 @@ async def test_a_handler_that_names_a_limit_wrongly_fails_alone(
     assert one(connection, "select count(*) from sereno.history where state = 'dead'") == 2
 
 
-async def test_a_paused_tenant_keeps_nobody_from_their_turn(database_url: str, connection: psycopg.Connection) -> None:
+async def test_a_paused_tenant_does_not_block_other_tenants(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url)
     app.queue("default", fair_key="{tenant}")
 
@@ -70,7 +70,7 @@ async def test_a_paused_tenant_keeps_nobody_from_their_turn(database_url: str, c
         await auntil(lambda: finished(connection) == 350)
 
 
-def test_what_is_given_with_a_job_adds_up(database_url: str) -> None:
+def test_limits_of_a_job_and_of_its_task_add_up(database_url: str) -> None:
     app = Sereno(database_url)
 
     @app.task

@@ -56,7 +56,7 @@ async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, co
 
 
 @pytest.mark.parametrize("kind", ["rate", "slots", "order"])
-async def test_a_worker_rests_while_nothing_can_start(
+async def test_a_worker_does_not_spin_while_no_job_can_start(
     database_url: str, connection: psycopg.Connection, kind: str
 ) -> None:
     app = Sereno(database_url, poll=3600)
@@ -86,7 +86,7 @@ async def test_a_worker_rests_while_nothing_can_start(
     assert made < 20
 
 
-async def test_whoever_comes_new_is_heard_of_while_jobs_with_limits_fill_every_slot(
+async def test_a_new_fair_key_is_claimed_while_jobs_with_limits_fill_every_slot(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     starts: list[str] = []

@@ -13,7 +13,7 @@ from tests.worker.limits.limit_facts import advance_until, closed, finished, wai
 PROVIDER = Rate(1000, name="provider")
 
 
-async def test_retry_after_closes_the_bucket_for_everyone_and_costs_no_failure(
+async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, poll=0.1)
@@ -47,9 +47,7 @@ async def test_retry_after_closes_the_bucket_for_everyone_and_costs_no_failure(
     assert row == (2, 0, 1)
 
 
-async def test_retry_after_closes_the_limit_that_it_names_and_no_other(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_retry_after_closes_only_the_named_limit(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=[Rate(1000, name="one"), Rate(1000, name="other")], concurrency=Limit(9, key="{account}", name="at"))
     async def named(account: str) -> None:
         raise RetryAfter("1h", limit="other")
@@ -67,7 +65,7 @@ async def test_retry_after_closes_the_limit_that_it_names_and_no_other(
     assert (closed(connection, "one"), closed(connection, "at")) == ([], [])
 
 
-async def test_retry_after_of_a_plain_handler_closes_too(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_retry_after_of_a_sync_handler_closes_the_limit(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="provider"))
     def work(account: str) -> None:
         raise RetryAfter("1h")
@@ -78,7 +76,7 @@ async def test_retry_after_of_a_plain_handler_closes_too(app: Sereno, connection
         await auntil(lambda: closed(connection, "provider") == ["a"])
 
 
-async def test_throttle_from_the_loop_and_from_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_throttle_works_in_async_and_sync_handlers(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="in-loop"))
     async def in_loop(ctx: Context, account: str) -> None:
         ctx.throttle("in-loop", seconds="1h")
@@ -102,7 +100,7 @@ async def test_throttle_from_the_loop_and_from_a_thread(app: Sereno, connection:
 
 
 @pytest.mark.parametrize("name", ["told_to_wait", "told_to_wait_in_a_thread"])
-async def test_throttle_from_a_process_of_its_own(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+async def test_throttle_works_in_an_isolated_process(app: Sereno, connection: psycopg.Connection, name: str) -> None:
     limited_tasks.adopt(app)
     async with app.working():
         await app.aenqueue_many([app.new_job(name, b'{"account": "a"}')])
@@ -111,9 +109,7 @@ async def test_throttle_from_a_process_of_its_own(app: Sereno, connection: psyco
     assert state(connection, 1) == "succeeded"
 
 
-async def test_throttle_takes_a_key_and_a_limit_that_the_job_did_not_pass(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_throttle_closes_a_limit_and_key_of_other_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="provider"))
     async def other(account: str) -> None: ...
 
@@ -130,7 +126,7 @@ async def test_throttle_takes_a_key_and_a_limit_that_the_job_did_not_pass(
         await auntil(lambda: finished(connection, "other") == 1)
 
 
-async def test_a_limit_that_nobody_knows_is_an_error_in_a_thread_and_a_word_in_the_log(
+async def test_throttling_an_unknown_limit_raises_in_a_thread_and_is_logged_in_a_loop(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(retry=Backoff(0))

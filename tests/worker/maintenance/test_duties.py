@@ -55,7 +55,7 @@ async def test_schedules_fire_while_the_housekeeping_of_the_scheduler_waits(
     await scheduler.stop()
 
 
-async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_other(
+async def test_a_step_that_timed_out_continues_later_and_blocks_no_other(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duties, "STATEMENT_TIMEOUT", 0.2)
@@ -67,7 +67,11 @@ async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_o
         "insert into sereno.unique_keys (task, unique_key, job_id, until) values ('work', 'k', 1, sereno.now())"
     )
     line = maintenance_line(app.database.url, app.settings, "test")
-    service = Maintenance("test", line, [Duty("test", 0.0, [Step("answers", _answers), Step("keys", _ended)])])
+    service = Maintenance(
+        "test",
+        line,
+        [Duty("test", 0.0, [Step("answers", _delete_page_of_answers), Step("keys", _delete_page_of_sessions)])],
+    )
     try:
         with hold(app.database.url, "sereno.answers"):
             await service.run_once()
@@ -82,9 +86,9 @@ async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_o
         await service.stop()
 
 
-async def _answers(line: Line) -> bool:
+async def _delete_page_of_answers(line: Line) -> bool:
     return await run_page(line, tokens.forget_answers())
 
 
-async def _ended(line: Line) -> bool:
+async def _delete_page_of_sessions(line: Line) -> bool:
     return await run_page(line, sessions.forget_ended())

@@ -52,7 +52,7 @@ async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connecti
     assert one(connection, VACUUMS) == 0
 
 
-async def test_a_worker_that_settles_little_has_no_connection_for_it(
+async def test_a_worker_that_settles_few_jobs_opens_no_vacuum_connection(
     connection: psycopg.Connection, service: Vacuum
 ) -> None:
     litter(connection)
@@ -66,7 +66,7 @@ async def test_a_worker_that_settles_little_has_no_connection_for_it(
     await auntil(lambda: one(connection, OPEN) == 0)
 
 
-async def test_vacuums_take_a_share_of_the_time(
+async def test_vacuums_take_a_bounded_share_of_the_time(
     app: Sereno, connection: psycopg.Connection, service: Vacuum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pinned snapshot: nothing is cleaned, and the next look finds as much."""
@@ -84,7 +84,7 @@ async def test_vacuums_take_a_share_of_the_time(
     assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
 
 
-def test_who_may_not_vacuum_does_not_try(connection: psycopg.Connection) -> None:
+def test_tables_without_the_vacuum_privilege_are_skipped(connection: psycopg.Connection) -> None:
     litter(connection)
     role = f"reader_of_{connection.info.dbname}"
     connection.execute(f"create role {role}; grant usage on schema sereno to {role}; set role {role}".encode())
