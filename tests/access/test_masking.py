@@ -1,4 +1,4 @@
-"""Secrets and addresses are hidden, whatever they are called; everything else is shown as it is."""
+"""Secrets and addresses are masked, whatever their names; everything else is unchanged."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def test_secrets_are_recognised_by_their_name(name: str) -> None:
     for value in ("hunter2", 4711, ["a", "b"], {"inside": "x"}):
         assert masked({name: value}) == {name: MASK}
         assert masked({"deep": [{name: value}]}) == {"deep": [{name: MASK}]}
-    # Whether there is one is no secret.
+    # Whether a secret is set is no secret.
     assert masked({name: None}) == {name: None}
     assert masked({name: True}) == {name: True}
 
@@ -42,7 +42,7 @@ def test_other_names_mask_nothing(name: str) -> None:
     ("text", "hidden"),
     [
         ("ann.smith@shop.example", "smith"),
-        ("tell ann@shop.example, please", "ann@shop"),
+        ("ask ann@shop.example, please", "ann@shop"),
         ("+49 170 1234567", "1234567"),
         ("call +371-2000-1234 now", "2000"),
         ("postgresql://app:hunter2@db/shop", "hunter2"),

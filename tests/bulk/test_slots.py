@@ -1,4 +1,4 @@
-"""A slow bulk operation needs no slot while it waits for its next batch; and it still ends, or is stopped at once."""
+"""A slow bulk operation frees its slot between batches, still ends, and can be stopped at once."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from sereno.bulk.store import BulkOperation
 from sereno.jobs.job_filter import JobFilter
 from tests.facts import advance, auntil, one, state
 
-# One batch of one, and then ten seconds of nothing.
+# One job per batch, and ten seconds between batches.
 SLOWEST = 0.1
 BETWEEN = "select state = 'scheduled' from sereno.jobs where task = %s"
 
 
 @pytest.fixture
 def ids(app: Sereno) -> list[int]:
-    """Three that are wanted."""
+    """Return the ids of three jobs that the operation matches."""
 
     @app.task(queue="elsewhere")
     def wanted(number: int) -> None: ...
@@ -58,7 +58,7 @@ async def test_a_slow_operation_frees_its_slot_between_batches(
             assert (seen.state, seen.done, seen.waits_for) == ("running", done, None)
             await auntil(lambda: one(connection, BETWEEN, store.TASK))
             advance(connection, 1 / SLOWEST)
-            # It is also looked for without a sign; this is the sign.
+            # The poll would also find it; this notification is faster.
             work.enqueue()
         await auntil(lambda: _show(app, number).is_over)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
@@ -76,7 +76,7 @@ async def test_an_operation_that_waits_for_its_next_batch_is_stopped_at_once(
         assert _show(app, number).done == 1
         stopped = app.database.run(bulk.stop(number, actor="bob"))
         assert (stopped.state, stopped.done, stopped.stop_asked_by) == ("stopped", 1, "bob")
-        # Its job comes once more, and finds nothing to do.
+        # Its job runs once more, and finds nothing to do.
         advance(connection, 1 / SLOWEST)
         work.enqueue()
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)

@@ -1,4 +1,4 @@
-"""What a bulk operation promises: each thing once, at its rate, only what was there, and it can be stopped."""
+"""A bulk operation changes each match once, at its rate, only what existed at its start, and can be stopped."""
 
 import asyncio
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ async def _over(app: Sereno, number: int) -> BulkOperation:
 
 
 def _quicken(connection: psycopg.Connection, rate: float) -> None:
-    """What was slow, so that it could not be over before its worker was killed, goes on at this rate."""
+    """Raise the rate of an operation that was slow so that it could not end before its worker was killed."""
     connection.execute("update sereno.bulk_operations set rate = %s", [rate])
 
 
@@ -119,7 +119,7 @@ async def test_a_conflict_of_unique_keys_is_reported_and_the_others_are_retried(
 
 async def test_a_filter_that_matches_nothing_is_done_at_once(app: Sereno, work: Any) -> None:
     _waiting(app, work, 3)
-    for wanted in (JobFilter(task="nobody"), JobFilter(ids=[]), JobFilter(ids=[-5, 2**62]), JobFilter(states=["odd"])):
+    for wanted in (JobFilter(task="unknown"), JobFilter(ids=[]), JobFilter(ids=[-5, 2**62]), JobFilter(states=["odd"])):
         number = _begin(app, "job.cancel", wanted).id
         async with app.working({"default": 1}):
             found = await _over(app, number)
@@ -133,7 +133,7 @@ async def test_jobs_created_or_ended_later_are_left_alone(
     cancel = _begin(app, "job.cancel", JobFilter(task="work"))
     retry = _begin(app, "job.retry", JobFilter(ids=running))
     later = _waiting(app, work, 5)
-    # It ends after it was asked to be retried.
+    # This job ends after the retry was requested.
     carry_out(app.database, jobs.cancel(JobFilter(ids=running)))
     async with app.working({"default": 1}):
         assert (await _over(app, cancel.id)).done == 5
@@ -144,14 +144,14 @@ async def test_jobs_created_or_ended_later_are_left_alone(
 
 
 async def test_the_rate_applies_across_workers(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
-    """By the database's clock: in no stretch of time more than the rate allows, and one batch."""
+    """By the database's clock: in no period more changes than the rate allows plus one batch."""
     _ended(app, work, 60)
     number = _begin(app, "job.retry", JobFilter(task="work"), rate=20).id
     batch = 10
     for share in (1, 30):
         async with app.working({"default": 1}):
             await auntil(lambda: _show(app, number).done >= share)  # noqa: B023 - awaited here
-    # What was not done while nobody worked is not caught up.
+    # Time in which no worker ran is not caught up.
     advance(connection, 3600)
     before = _show(app, number).done
     async with app.working({"default": 1}):
@@ -197,20 +197,20 @@ def test_another_worker_continues_when_the_first_is_killed(
 async def test_an_operation_can_be_stopped_while_it_runs(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The next batch is due in a quarter of an hour, and it rests so long: it looks meanwhile whether it is to stop.
+    # The next batch is due in a quarter of an hour; meanwhile the task checks whether it is to stop.
     monkeypatch.setattr(engine_bulk, "LONG_WAIT", 3600.0)
     ids = _waiting(app, work, 500)
     number = _begin(app, "job.cancel", JobFilter(task="work"), rate=1 / 900).id
     async with app.working({"default": 1}):
         await auntil(lambda: _show(app, number).done > 0)
-        asked = app.database.run(bulk.stop(number, actor="bob"))
+        requested = app.database.run(bulk.stop(number, actor="bob"))
         found = await _over(app, number)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
     assert (found.state, found.stop_asked_by) == ("stopped", "bob")
     assert found.stop_asked_at is not None
     assert found.finished_at is not None
     assert 0 < found.done < 500
-    assert found.done == asked.done, "nothing was changed after it was asked to stop"
+    assert found.done == requested.done, "nothing was changed after the request to stop"
     assert one(connection, "select count(*) from sereno.history where id = any(%s)", ids) == found.done
     with pytest.raises(Refused, match="has ended already: it is stopped"):
         app.database.run(bulk.stop(number))
@@ -249,14 +249,14 @@ async def test_a_worker_of_other_queues_takes_over_an_operation(app: Sereno, wor
 async def test_an_operation_is_enqueued_where_there_are_free_slots(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
-    asked = "select queue from sereno.jobs where task = %s order by id desc"
+    newest_queue = "select queue from sereno.jobs where task = %s order by id desc"
     async with app.working({"small": 1, "wide": 5}):
         connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('task', %s, 'x')", [store.TASK])
         _begin(app, "job.cancel", JobFilter(task="work"))
-        assert one(connection, asked, store.TASK) == "wide"
+        assert one(connection, newest_queue, store.TASK) == "wide"
         connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('queue', 'wide', 'x')")
         _begin(app, "job.cancel", JobFilter(task="work"))
-        assert one(connection, asked, store.TASK) == "small"
+        assert one(connection, newest_queue, store.TASK) == "small"
 
 
 async def test_an_attempt_that_lost_its_claim_changes_nothing(
@@ -314,10 +314,10 @@ async def test_running_jobs_are_requested_to_stop_and_never_deleted(
 
 async def test_jobs_that_cannot_be_changed_are_left_alone_and_counted(app: Sereno, work: Any) -> None:
     ids = _ended(app, work, 1)
-    (kept,) = _waiting(app, work, 1, unique_key="k")
-    carry_out(app.database, jobs.cancel(JobFilter(ids=[kept])))
+    (keyed,) = _waiting(app, work, 1, unique_key="k")
+    carry_out(app.database, jobs.cancel(JobFilter(ids=[keyed])))
     _waiting(app, work, 1, unique_key="k")
-    number = _begin(app, "job.retry", JobFilter(ids=[*ids, kept])).id
+    number = _begin(app, "job.retry", JobFilter(ids=[*ids, keyed])).id
     async with app.working({"default": 1}):
         found = await _over(app, number)
     assert (found.state, found.done, found.left_alone) == ("done", 1, 1)
@@ -347,7 +347,7 @@ def test_a_change_by_filter_must_be_confirmed(app: Sereno, connection: psycopg.C
 async def test_a_stored_search_is_parameters_and_never_sql(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
-    """What is kept of it is parameters, never SQL: hostile words find nothing."""
+    """A search is stored as parameters, never as SQL: an injection finds nothing."""
     ids = _waiting(app, work, 4, tags=["a'); drop table sereno.jobs; --"])
     now = datetime.now(UTC)
     for text, done in (
@@ -407,7 +407,7 @@ async def test_schedules_are_paused_resumed_disabled_spread_and_deleted(
             app,
             _change_schedules(app, "schedule.spread", ScheduleFilter(task="work"), ScheduleBulkRequest(window="20m")),
         )
-        # What fires once has no place to be moved to.
+        # A schedule that fires once cannot be spread.
         assert (spread.done, spread.left_alone) == (2100, 1)
         assert one(connection, "select count(distinct shift) from sereno.schedules") > 1000
         assert (
@@ -430,7 +430,7 @@ async def test_schedules_are_paused_resumed_disabled_spread_and_deleted(
 async def test_schedules_created_later_are_left_alone(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a look finds nothing: it goes on behind it."""
+    """Including a range without matches: the operation continues after it."""
     monkeypatch.setattr(store, "STRETCH_OF_SCHEDULES", 3)
     _schedules(app, work, "b", "d", "z", tenant="r1")
     _schedules(app, work, *"efghijkl", tenant="r2")
@@ -459,7 +459,7 @@ def test_a_change_of_schedules_continues_after_a_killed_worker(
         assert _show(app, number).done < len(keys)
         leases_run_out(connection)
         _quicken(connection, 60)
-        # What somebody resumes behind it is not paused again.
+        # A schedule that is resumed behind the cursor is not paused again.
         app.schedules.resume("k000")
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
         until(lambda: _show(app, number).is_over)
@@ -486,7 +486,7 @@ async def test_options_of_a_schedule_change_are_checked_first(
     with pytest.raises(Refused, match="confirm"):
         app.database.run(bulk.begin_schedules("schedule.delete", every))
     assert one(connection, "select count(*) from sereno.bulk_operations") == 0
-    # A pause that is over before its turn comes.
+    # A pause whose end has passed before its batch runs.
     number = _change_schedules(
         app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) + timedelta(hours=1))
     )
@@ -501,7 +501,7 @@ async def test_options_of_a_schedule_change_are_checked_first(
 
 
 async def _failed_deliveries(app: Sereno, pager: Pager, *people: str) -> list[int]:
-    """Deliveries that failed."""
+    """Return the ids of deliveries that failed."""
     published = app.event("tender.published", Tender, channels=[pager])
     for key in people:
         pager.answers[key] = Failed("too_big")
@@ -521,11 +521,11 @@ async def test_deliveries_are_requeued(app: Sereno, connection: psycopg.Connecti
     with pytest.raises(Refused, match="confirm"):
         await app.database.arun(bulk.begin_requeue(DeliveryFilter(channel="pager")))
     with pytest.raises(ConfigurationError, match="no recipient"):
-        await app.database.arun(bulk.begin_requeue(DeliveryFilter(recipient="nobody"), yes=True))
+        await app.database.arun(bulk.begin_requeue(DeliveryFilter(recipient="unknown"), yes=True))
     wanted = DeliveryFilter(states=["failed", "sent"], channel="pager", type="tender.published")
     made = await app.database.arun(bulk.begin_requeue(wanted, ids=[first, second], actor="ann"))
     assert (made.action, made.wanted["ids"], made.wanted["states"]) == ("delivery.requeue", [first, second], ["failed"])
-    # It has changed since: whoever asked has not seen it so.
+    # It has changed since the request, so it is excluded.
     connection.execute("update sereno.deliveries set changed_at = sereno.now() where id = %s", [second])
     sent = "select count(*) from sereno.deliveries where state = 'sent'"
     async with app.working({"default": 1, "notifications": 1}):
@@ -571,7 +571,7 @@ async def test_an_unknown_action_changes_nothing(app: Sereno, work: Any, connect
     assert _counts(connection, "key") == {"k": 1}
 
 
-# Forgotten
+# Retention
 
 
 async def test_operations_that_ended_long_ago_are_deleted(

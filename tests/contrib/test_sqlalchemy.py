@@ -1,4 +1,4 @@
-"""Jobs and notifications in the transaction of a session: there with its rows, or gone with them."""
+"""Jobs and notifications in the transaction of a SQLAlchemy session: committed or rolled back with its rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """What somebody bought."""
+    """An order of the shop."""
 
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -33,7 +33,7 @@ class Order(Base):
 
 @dataclass
 class Bought:
-    """What people are told."""
+    """The payload of the event."""
 
     order: int
 
@@ -60,7 +60,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def written(connection: psycopg.Connection) -> tuple[int, int, int]:
-    """Orders, jobs of ours, and events."""
+    """Return the number of orders, of jobs and of events."""
     return (
         one(connection, "select count(*) from orders"),
         one(connection, "select count(*) from sereno.jobs where task = 'confirm'"),
@@ -125,7 +125,7 @@ def test_a_savepoint_rolls_back_its_own_jobs(
 def test_a_job_is_written_at_once_with_autocommit(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
-    """As the page says: it is written at once."""
+    """As documented: with autocommit it is written at once."""
     with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
         confirm.using(session).enqueue(1)
         session.rollback()

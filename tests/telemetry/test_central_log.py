@@ -1,4 +1,4 @@
-"""Lines of the central log: found by what is said of them, along an index, page by page, and forgotten in the end."""
+"""Lines of the central log: found by a search along an index, page by page, and deleted after their retention."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ LINES = (
 
 @pytest.fixture
 def lines(connection: psycopg.Connection) -> list[int]:
-    """Their ids, in the order above."""
+    """Return the ids of the lines, in the order above."""
     made = "insert into sereno.logs (level, event, message, tenant, job_id, task, queue, trace_id, session, at) values "
     values = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) returning id"
     return [one(connection, made + values, *line[:-1], NOW - timedelta(hours=line[-1])) for line in LINES]
@@ -70,7 +70,7 @@ def test_a_search_finds_lines(connection: psycopg.Connection, lines: list[int], 
 
 
 @pytest.mark.parametrize(
-    ("search", "words"),
+    ("search", "message"),
     [
         ("jobs:1", "did you mean job?"),
         ("job:one", '"one" is no number'),
@@ -80,8 +80,8 @@ def test_a_search_finds_lines(connection: psycopg.Connection, lines: list[int], 
         ("-at:1h..", "cannot be negated"),
     ],
 )
-def test_invalid_searches_are_refused(search: str, words: str) -> None:
-    with pytest.raises(InvalidArguments, match=words):
+def test_invalid_searches_are_refused(search: str, message: str) -> None:
+    with pytest.raises(InvalidArguments, match=message):
         lines_wanted(search, NOW)
 
 
@@ -112,16 +112,16 @@ def test_a_list_reads_one_index_and_stops_at_its_limit(connection: psycopg.Conne
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = connection.execute(f"explain (generic_plan) {numbered(sql)}".encode()).fetchall()
         assert [row[0] for row in generic if "Seq Scan on logs" in row[0] or "Bitmap" in row[0]] == []
-    # No more than there are of the one that is named.
-    most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:nobody": 1, "level:info": 20, "at:..2026-01-01": 1}
+    # The plan reads no more rows than the named value has.
+    most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:none": 1, "level:info": 20, "at:..2026-01-01": 1}
     for search, bound in ({"": 20} | most).items():
-        looked = lines_wanted(search, NOW).params() | {
+        params = lines_wanted(search, NOW).params() | {
             "limit": 20,
             "before": None,
             "after": 0,
             "window": central_log.WINDOW,
         }
-        plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), looked))
+        plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), params))
         touched = [float(rows) for rows in re.findall(r"actual time=\S+ rows=([\d.]+)", plan)]
         assert "Seq Scan on logs" not in plan, (search, plan)
         assert max(touched) <= bound, (search, plan)

@@ -45,7 +45,7 @@ async def test_the_effects_of_a_batch_happen_once(app: Sereno, connection: psyco
 
 
 async def test_a_batch_that_lost_one_job_is_rolled_back(app: Sereno, connection: psycopg.Connection) -> None:
-    """It fails as a whole; the others are tried again, and the lost one runs where it is now."""
+    """The batch fails as a whole: the others are retried, and the lost job runs in its new session."""
     lost: list[int] = []
     sizes: list[int] = []
 
@@ -95,7 +95,7 @@ async def test_an_outcome_after_the_commit_is_only_logged(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(batch=2)
-    async def answers(ctx: Context, orders: list[int]) -> list[Any]:
+    async def returns(ctx: Context, orders: list[int]) -> list[Any]:
         async with ctx.transaction():
             pass
         return [Retry("again"), None]
@@ -112,10 +112,10 @@ async def test_an_outcome_after_the_commit_is_only_logged(
             pass
         return Retry("again")
 
-    jobs = await app.aenqueue_many([answers.job(1), answers.job(2), raises.job(1), raises.job(2), single.job()])
+    jobs = await app.aenqueue_many([returns.job(1), returns.job(2), raises.job(1), raises.job(2), single.job()])
     async with app.working():
         await auntil(lambda: {state(connection, job.id) for job in jobs} == {"succeeded"})
-    told = [r for r in caplog.records if getattr(r, "event", "") == "job.error_after_success"]
+    logged = [r for r in caplog.records if getattr(r, "event", "") == "job.error_after_success"]
     ids = [job.id for job in jobs]
-    assert sorted(r.sereno_fields["job_id"] for r in told) == [ids[0], *ids[2:]]  # type: ignore[attr-defined]
+    assert sorted(r.sereno_fields["job_id"] for r in logged) == [ids[0], *ids[2:]]  # type: ignore[attr-defined]
     assert not [r for r in caplog.records if getattr(r, "event", "") == "job.retry"]

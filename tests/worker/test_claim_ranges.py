@@ -1,4 +1,4 @@
-"""A claim reads a bounded part of a large index, all of a small one, and everything in the end."""
+"""A claim reads a bounded part of a large index and all of a small one; look-backs read everything over time."""
 
 import msgspec
 import pytest
@@ -47,7 +47,7 @@ def test_a_large_index_is_read_in_bounded_ranges_that_include_new_jobs() -> None
         now += 10.0
         read = steps(large, now)
         assert width(read, head) <= WIDEST
-        assert read[0][0] == seen, "it goes on where the last one stopped"
+        assert read[0][0] == seen, "it continues where the last one stopped"
         assert read[-1][1] == UNBOUNDED
         assert read[-1][0] <= head
         seen = min(read[0][1], head)
@@ -138,7 +138,7 @@ def test_a_look_back_that_filled_all_slots_reads_the_same_range_again() -> None:
 
 
 def test_the_first_pass_ends_while_a_backlog_is_drained() -> None:
-    """Jobs at the floor and above it are no finds of the look-back, so it has read all of its range."""
+    """Jobs at the floor or above it were not found by the look-back, so it has read all of its range."""
     small = ranges(10**9, SMALL_INDEX, Floors({"default:5": 500}))
     steps(small, back=True)
     again = small.has_old([job(500), job(501)])

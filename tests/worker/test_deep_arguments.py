@@ -1,4 +1,4 @@
-"""Arguments are nested at most a hundred deep; a job that cannot be read is parked, and those claimed with it run."""
+"""Arguments are nested at most 100 deep; a job that cannot be read is dead, and jobs claimed with it run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from sereno.database.statement import run
 from tests.facts import auntil, one, state
 
 OTHERS = 20
-# Deeper than Python's own readers go.
+# Deeper than Python's JSON decoders accept.
 ABYSS = 3000
 
 
@@ -22,7 +22,7 @@ class Fact:
 
 
 def nested(depth: int) -> Any:
-    """So many lists inside each other."""
+    """Return lists nested to this depth."""
     value: list[Any] = []
     for _ in range(depth - 1):
         value = [value]
@@ -30,12 +30,12 @@ def nested(depth: int) -> Any:
 
 
 def as_json(depth: int) -> str:
-    """Arguments of which the object is the first level."""
+    """Return JSON arguments of this depth; the object is the first level."""
     return '{"value": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
 
 
 def allow_any_depth(connection: psycopg.Connection) -> None:
-    """As a table that was written before the bound was."""
+    """Drop the check, as in a table from before it was introduced."""
     connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
 
 
@@ -121,7 +121,7 @@ async def test_a_job_nested_too_deep_affects_no_other_under_limits_or_in_batches
     async def together(values: list[Any]) -> None: ...
 
     allow_any_depth(connection)
-    # As a worker does: what comes by SQL knows the limits then.
+    # As a worker does, so that jobs from SQL know the limits.
     await app.adeclare()
     text = as_json(ABYSS)
     others = await app.aenqueue_many([limited.job(n) for n in range(OTHERS)])

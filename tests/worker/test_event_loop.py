@@ -1,4 +1,4 @@
-"""A task that a handler starts cannot end the loop that runs all the others."""
+"""A task that a handler starts cannot end the event loop of the worker."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ async def leave(error: type[BaseException]) -> None:
 
 @pytest.fixture(autouse=True)
 def signals_are_taken_over() -> Any:
-    """As a worker does before it runs anything."""
+    """Install signal handlers, as a worker does when it starts."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)

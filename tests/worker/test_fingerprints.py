@@ -1,4 +1,4 @@
-"""A failure carries its fingerprint wherever it is written down; a success carries and costs none."""
+"""A failure is stored with its fingerprint everywhere; a success has none."""
 
 import psycopg
 import pytest

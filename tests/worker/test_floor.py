@@ -1,4 +1,4 @@
-"""Where a claim starts, and how often it looks back. Pure: time comes in through the door."""
+"""Where a claim starts, and how often it scans below its floor. Pure: time is a parameter."""
 
 from itertools import pairwise
 
@@ -94,7 +94,7 @@ def test_ages_are_read_part_by_part_after_a_timeout() -> None:
         ages.done(10.0)
         if len(parts) == 3:
             ages.failed()
-            assert ages.part[1] == parts[-1][0], "it goes on where it stopped"
+            assert ages.part[1] == parts[-1][0], "it continues where it stopped"
             while ages.part[0] < 1e9:
                 parts.append(ages.part)
                 ages.done(0.001)

@@ -1,4 +1,4 @@
-"""Every way out of a handler is an outcome: whatever it raises, its job settles and its slot is free again."""
+"""Whatever a handler raises, its job is settled and its slot is free again."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ ONCE = Backoff(0)
 
 
 async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], plain: bool) -> None:
-    """One slot: a way out that does not free it keeps all the others waiting."""
+    """Run all in one slot: a handler exit that does not free the slot would block all others."""
     jobs = dict(zip(WAYS_OUT, await app.aenqueue_many([task.job(way) for way in WAYS_OUT]), strict=True))
     async with app.working({"default": 1}):
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=60)
@@ -87,19 +87,19 @@ async def test_a_batch_may_return_an_iterator_that_raises_or_is_infinite(
         while True:
             yield None
 
-    answers: dict[str, Callable[[], Any]] = {"broken": broken, "endless": endless, "number": lambda: 7}
+    results: dict[str, Callable[[], Any]] = {"broken": broken, "endless": endless, "number": lambda: 7}
 
     @app.task(batch=1, retry=ONCE)
-    async def answer(names: list[str]) -> Any:
-        return answers[names[0]]()
+    async def returns(names: list[str]) -> Any:
+        return results[names[0]]()
 
-    jobs = await app.aenqueue_many([answer.job(name) for name in answers])
+    jobs = await app.aenqueue_many([returns.job(name) for name in results])
     async with app.working():
         await auntil(lambda: {state(connection, job.id) for job in jobs} == {"dead"})
 
 
 class Proxy:
-    """As proxies of web frameworks are outside of a request."""
+    """Like a proxy of a web framework outside a request."""
 
     @property  # type: ignore[misc]  # the point
     def __class__(self) -> Any:
@@ -131,11 +131,11 @@ async def test_a_discarded_coroutine_settles_nothing(app: Sereno, connection: ps
         assert running.task is not None
         coroutine: Any = running.task.get_coro()
         before = worker.executor.ended_jobs
-        # As the interpreter does with what a closed loop has left behind.
-        await asyncio.to_thread(_throw_away, coroutine)
+        # As the interpreter does with coroutines of a closed loop.
+        await asyncio.to_thread(_discard, coroutine)
         assert worker.executor.ended_jobs == before
         assert job.id in worker.executor.running
 
 
-def _throw_away(coroutine: Any) -> None:
+def _discard(coroutine: Any) -> None:
     coroutine.close()

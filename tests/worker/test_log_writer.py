@@ -1,4 +1,4 @@
-"""The central log: what is messages_of is kept in one place, and nobody who says something pays for it."""
+"""The log writer stores log lines in the database, without slowing or failing the code that logs."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ def messages_of(connection: psycopg.Connection, event: str = "job.log") -> list[
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries again at once."""
+    """The writer retries at once."""
     monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
 
 
@@ -37,17 +37,17 @@ def writer_of(app: Sereno, **settings: Any) -> LogWriter:
 
 
 async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
-    async def answer() -> None:
-        raise ValueError("no answer")
+    async def ask_bank() -> None:
+        raise ValueError("no reply")
 
     @app.task(retry=ONCE)
     async def work(ctx: Context) -> None:
         ctx.log.info("not worth keeping")
         ctx.log.warning("%s is slow", "the bank", extra={"bank": "north", "api_key": "k-123"})
         try:
-            await answer()
+            await ask_bank()
         except ValueError:
-            ctx.log.exception("the bank does not answer")
+            ctx.log.exception("the bank does not reply")
             raise
 
     @app.task
@@ -64,9 +64,9 @@ async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, conne
     ).fetchall()
     about = ("r42", job.id, "work", "default", "t-1", "1")
     assert first == ("warning", "job.log", "the bank is slow", *about, None)
-    assert second[:3] == ("error", "job.log", "the bank does not answer")
+    assert second[:3] == ("error", "job.log", "the bank does not reply")
     assert (third[:2], third[3:9]) == (("error", "job.dead"), about)
-    assert second[9].rstrip().endswith("ValueError: no answer")
+    assert second[9].rstrip().endswith("ValueError: no reply")
     assert one(connection, "select context from sereno.logs where message = 'the bank is slow'") == {
         "attempt": 1, "bank": "north", "api_key": "********",
     }  # fmt: skip
@@ -100,11 +100,11 @@ async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
         await auntil(lambda: state(connection, job.id) == "succeeded")
         await auntil(lambda: messages_of(connection, DROPPED))
         await auntil(lambda: messages_of(connection)[-1:] == [f"drop {many - 1}"])
-    kept, told = messages_of(connection), messages_of(connection, DROPPED)
-    dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in told)
-    assert len(kept) + dropped == many
-    # The oldest went; what is left is in order.
-    assert kept == [f"drop {number}" for number in range(many - len(kept), many)]
+    stored, reports = messages_of(connection), messages_of(connection, DROPPED)
+    dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in reports)
+    assert len(stored) + dropped == many
+    # The oldest lines were dropped; the rest is in order.
+    assert stored == [f"drop {number}" for number in range(many - len(stored), many)]
 
 
 async def test_lines_wait_for_an_unreachable_database(
@@ -152,8 +152,8 @@ async def test_the_last_lines_are_written_and_each_line_is_stored_once(
 ) -> None:
     async with writer_of(app), writer_of(app):
         for number in range(1200):
-            emit(logging.WARNING, "job.log", f"word {number}")
-    assert messages_of(connection) == [f"word {number}" for number in range(1200)]
+            emit(logging.WARNING, "job.log", f"line {number}")
+    assert messages_of(connection) == [f"line {number}" for number in range(1200)]
 
 
 class Hostile:
@@ -183,7 +183,7 @@ HOSTILE = {
 
 
 def record_of(message: Any, *args: Any, error: BaseException | None = None, **fields: Any) -> logging.LogRecord:
-    """As a logger makes it; a test's own handlers would stumble over these."""
+    """Return a record as a logger makes it; pytest's own handlers would fail on these."""
     about = (type(error), error, None) if error is not None else None
     made = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, args, about)
     made.sereno_fields = {"tenant": "r4\x002", "job_id": "none", "trace_id": "t" * 501, "queue": None} | fields
@@ -214,7 +214,7 @@ def test_any_log_record_can_be_stored(app: Sereno, connection: psycopg.Connectio
     assert found[-2][4].rstrip().endswith("? p-ok")
     assert len(found[-2][4]) <= 20_001
     assert all(len(json.dumps(line[1])) < 20_000 for line in found)
-    # What had to be changed to be stored is nobody's name.
+    # A name that had to be changed to be stored is not used as a name.
     assert {(line[2], line[3]) for line in found} == {(None, None)}
     stored = str(found)
     assert [secret for secret in (f"p-{number}" for number in range(1, 8)) if secret in stored] == []

@@ -1,4 +1,4 @@
-"""What an attempt's ending means for the job."""
+"""How the ending of an attempt settles its job."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -158,34 +158,34 @@ async def test_an_expired_job_does_not_run(app: Sereno, connection: psycopg.Conn
 
 
 async def test_the_handlers_own_commit_settles_the_job(app: Sereno, connection: psycopg.Connection) -> None:
-    connection.execute("create table ledger (job bigint)")
+    connection.execute("create table effects (job bigint)")
 
     @app.task
     async def work(ctx: Context) -> None:
         async with ctx.transaction() as own:
-            await own.execute("insert into ledger values (%s)", [ctx.job_id])
+            await own.execute("insert into effects values (%s)", [ctx.job_id])
 
     @app.task
     def plain(ctx: Context) -> None:
         with ctx.transaction() as own:
-            own.execute("insert into ledger values (%s)", [ctx.job_id])
+            own.execute("insert into effects values (%s)", [ctx.job_id])
 
     jobs = [await work.aenqueue(), await plain.aenqueue()]
     async with app.working():
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in jobs))
-    assert {row[0] for row in connection.execute("select job from ledger")} == {job.id for job in jobs}
+    assert {row[0] for row in connection.execute("select job from effects")} == {job.id for job in jobs}
 
 
 async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, connection: psycopg.Connection) -> None:
-    connection.execute("create table ledger (job bigint)")
+    connection.execute("create table effects (job bigint)")
     errors: list[BaseException] = []
 
     @app.task
     async def work(ctx: Context) -> None:
         try:
             async with ctx.transaction() as own:
-                await own.execute("insert into ledger values (%s)", [ctx.job_id])
-                # Somebody else has it now.
+                await own.execute("insert into effects values (%s)", [ctx.job_id])
+                # Another session has the job now.
                 connection.execute("update sereno.jobs set attempt = attempt + 1")
         except Exception as error:
             errors.append(error)
@@ -195,7 +195,7 @@ async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, con
     async with app.working():
         await auntil(lambda: errors)
     assert type(errors[0]).__name__ == "LeaseLost"
-    assert one(connection, "select count(*) from ledger") == 0
+    assert one(connection, "select count(*) from effects") == 0
     assert one(connection, "select count(*) from sereno.history") == 0
 
 
@@ -229,7 +229,7 @@ async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection
     assert sorted(calls) == ["file", "plain"]
 
 
-WAITS_FOR_ITS_DAY = """
+WAITS_FOR_ITS_PARTITION = """
 select exists (
     select from pg_locks join pg_database on pg_database.oid = database
     where datname = current_database() and not granted
@@ -241,7 +241,7 @@ select exists (
 async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it(
     app: Sereno, connection: psycopg.Connection, database_url: str, own: bool
 ) -> None:
-    """A row that had been sent to the partition of all other days would be refused there."""
+    """A row that was routed to the default partition would be refused there."""
     today = one(connection, "select 'history_done_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')")
     connection.execute(f"drop table sereno.{today}")
 
@@ -255,7 +255,7 @@ async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it
     with psycopg.connect(database_url) as maker:
         maker.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
         async with app.working():
-            await auntil(lambda: one(connection, WAITS_FOR_ITS_DAY))
+            await auntil(lambda: one(connection, WAITS_FOR_ITS_PARTITION))
             maker.commit()
             await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, f"select count(*) from sereno.{today}") == 1

@@ -1,4 +1,4 @@
-"""One job must never harm another: outcomes that cannot be described, encoded or stored end their own job only."""
+"""An outcome that cannot be described, encoded or stored affects only its own job."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ NEIGHBOURS = 20
 
 
 class DateTime(datetime):
-    """As pendulum.DateTime and pandas.Timestamp are."""
+    """Like pendulum.DateTime and pandas.Timestamp."""
 
 
 class Seconds(float):
-    """As numpy.float64 is."""
+    """Like numpy.float64."""
 
 
 def in_an_hour(kind: type[datetime] = DateTime) -> datetime:
@@ -37,15 +37,15 @@ def in_an_hour(kind: type[datetime] = DateTime) -> datetime:
 
 
 def tampered() -> Snooze:
-    asked = Snooze(1)
-    asked.wait, asked.until = None, datetime(2030, 1, 1)  # noqa: DTZ001 - the point
-    return asked
+    snooze = Snooze(1)
+    snooze.wait, snooze.until = None, datetime(2030, 1, 1)  # noqa: DTZ001 - the point
+    return snooze
 
 
 ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
     "datetime of a library": (lambda: Snooze(until=in_an_hour()), "scheduled"),
     "number of a library": (lambda: Snooze(Seconds(3600)), "scheduled"),
-    "told to wait": (lambda: RetryAfter(Seconds(3600), limit="none of that name"), "scheduled"),
+    "unknown limit": (lambda: RetryAfter(Seconds(3600), limit="none of that name"), "scheduled"),
     "reason that is no text": (lambda: Dead(7), "dead"),  # type: ignore[arg-type]  # the point
     "reason of bytes": (lambda: Cancel(b"\xff"), "cancelled"),  # type: ignore[arg-type]  # the point
     "tampered with": (tampered, "dead"),
@@ -107,12 +107,12 @@ async def test_a_progress_note_that_cannot_be_stored_blocks_no_other(
     notes: list[Any] = ["a\x00b", "\ud800", object(), "fine"]
 
     @app.task
-    async def tells(ctx: Context, number: int) -> None:
+    async def reports(ctx: Context, number: int) -> None:
         while not done.is_set():
             ctx.progress(0.5, notes[number])
             await asyncio.sleep(0.01)
 
-    jobs = await app.aenqueue_many([tells.job(number) for number in range(len(notes))])
+    jobs = await app.aenqueue_many([reports.job(number) for number in range(len(notes))])
     async with app.working():
         await auntil(lambda: one(connection, "select count(*) from sereno.progress") == len(jobs))
         assert one(connection, "select note from sereno.progress where job_id = %s", jobs[-1].id) == "fine"
@@ -177,20 +177,20 @@ async def test_an_outcome_that_cannot_be_stored_even_as_dead_is_retried_later(
     own = session(connection, tasks=("work", "refused"))
     jobs = take(connection, own, tasks=("work", "refused"))
     line = Line(app.url, app.settings, "settler")
-    told: set[int] = set()
-    settler = Settler(line, own, Tally(), lambda ids, _: told.update(ids), lambda: None)
+    confirmed: set[int] = set()
+    settler = Settler(line, own, Tally(), lambda ids, _: confirmed.update(ids), lambda: None)
     for job in jobs:
         settler.add(SettleResult(job.id, job.attempt, 0.0, SUCCEEDED))
     try:
         rest = await settler.run_once()
         assert 0 < rest <= 1
         assert {state(connection, job_id) for job_id in others} == {"succeeded"}
-        assert told == set(others)
+        assert confirmed == set(others)
         assert state(connection, refused) == "running"
         connection.execute("drop trigger refuse on sereno.history")
         settler.start()
         await auntil(lambda: state(connection, refused) == "succeeded")
-        await auntil(lambda: refused in told)
+        await auntil(lambda: refused in confirmed)
     finally:
         await settler.stop()
         await line.close()

@@ -1,4 +1,4 @@
-"""How jobs are run: in the loop, in threads, in processes, in batches; and how they are stopped."""
+"""How jobs run (in the loop, in threads, in processes, in batches) and how they are stopped."""
 
 import asyncio
 import os
@@ -101,7 +101,7 @@ async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connec
 
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """For threads, until this is set: the machine is busy."""
+    """Threads do not start until this event is set, as on a busy machine."""
     there_is = threading.Event()
 
     class Busy(ThreadPoolExecutor):
@@ -119,12 +119,12 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
     app: Sereno, connection: psycopg.Connection, no_time: threading.Event
 ) -> None:
-    """What cannot be stopped is not settled either, as if it had been."""
+    """A handler that cannot be stopped must not be settled as if it had been."""
 
     @app.task
     def work(ctx: Context) -> None:
         if ctx.cancel_requested:
-            raise Dead("stopped when asked")
+            raise Dead("stopped on request")
 
     job = await work.aenqueue()
     async with app.working() as worker:
@@ -135,7 +135,7 @@ async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
         await auntil(lambda: running.context is not None and running.context.cancel_requested)
         no_time.set()
         await auntil(lambda: state(connection, job.id) == "dead")
-    assert one(connection, "select reason from sereno.history") == "stopped when asked"
+    assert one(connection, "select reason from sereno.history") == "stopped on request"
 
 
 async def test_a_sync_handler_that_has_not_started_by_its_deadline_never_runs(
@@ -164,7 +164,7 @@ async def test_cancelling_a_running_sync_handler_sets_its_flag(app: Sereno, conn
     def work(ctx: Context) -> None:
         while not ctx.cancel_requested:
             time.sleep(0.001)
-        raise Dead("stopped when asked")
+        raise Dead("stopped on request")
 
     job = await work.aenqueue()
     async with app.working():
@@ -226,7 +226,7 @@ async def test_a_batch_that_raises_or_returns_too_few_outcomes_fails_every_job(
 
 @pytest.fixture
 def isolated(app: Sereno) -> None:
-    """The module's tasks, registered here too."""
+    """Register the isolated tasks in this application."""
     isolated_tasks.adopt(app)
 
 
@@ -243,7 +243,7 @@ async def test_an_isolated_task_runs_in_a_separate_process(
 async def test_an_isolated_task_enqueues_in_the_database_of_its_worker(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
-    """Its process imports the application once more, which was told of the database on the command line."""
+    """Its process imports the application again, whose database was given on the command line."""
     job = (await app.aenqueue_many([isolated_tasks.makes_another.job()]))[0]
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
@@ -292,7 +292,7 @@ SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from 
 async def test_steps_of_a_suspect_are_deleted_with_it(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
-    """Also those of the attempt that died with its worker."""
+    """Including the steps of the attempt that died with its worker."""
     (job,) = await app.aenqueue_many([isolated_tasks.remembers.job()])
     connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
     connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
@@ -314,7 +314,7 @@ async def test_steps_of_an_isolated_job_are_deleted_with_its_own_commit(
 async def test_steps_of_an_earlier_task_version_are_deleted_with_the_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    """The attempt before ran another version of it."""
+    """The previous attempt ran another version of the task."""
 
     @app.task
     async def work() -> None: ...
@@ -330,7 +330,7 @@ async def test_steps_of_an_earlier_task_version_are_deleted_with_the_job(
 async def test_an_idle_process_that_died_does_not_fail_the_next_job(
     app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
 ) -> None:
-    """Whoever ends it (a kernel that needs memory takes what is idle) has not met the job that comes next."""
+    """An idle process may be killed (for example by the kernel for its memory) before the next job starts."""
     numbers = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
     async with app.working():
         for number in numbers:

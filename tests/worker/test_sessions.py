@@ -1,4 +1,4 @@
-"""The jobs of the dead come back, always, and those of the living are never touched."""
+"""Jobs of dead sessions are always rescued, and jobs of live sessions are never touched."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -78,12 +78,12 @@ def test_counted_crashes_are_not_reset(connection: Connection) -> None:
 def test_the_jobs_of_a_live_session_are_never_touched(connection: Connection) -> None:
     add(connection, 2)
     dead, alive = session(connection), session(connection, lease=1e6)
-    lost, kept = take_one(connection, dead), take_one(connection, alive)
+    lost, held = take_one(connection, dead), take_one(connection, alive)
     expire_all(connection)
     advance(connection, 86400)
     assert do(connection, sessions.rescue(everywhere=True)) == [lost.id]
     assert do(connection, sessions.rescue(everywhere=True)) == do(connection, sessions.rescue()) == []
-    assert row(connection, kept.id)["session_id"] == alive
+    assert row(connection, held.id)["session_id"] == alive
 
 
 def test_jobs_left_by_a_closed_session_are_released(connection: Connection) -> None:
@@ -179,9 +179,10 @@ def test_a_restarted_worker_gets_the_highest_floors_that_others_published(connec
 def test_a_report_returns_the_held_jobs_to_cancel(connection: Connection) -> None:
     add(connection, 3)
     owner, other = session(connection), session(connection)
-    mine, asked, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
-    do(connection, transitions.cancel([asked.id, others.id], "operator"))
-    assert do(connection, sessions.report(owner, {}, [mine.id, asked.id, others.id])) == ("alive", [asked.id])
+    mine, cancelled, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
+    do(connection, transitions.cancel([cancelled.id, others.id], "operator"))
+    held = [mine.id, cancelled.id, others.id]
+    assert do(connection, sessions.report(owner, {}, held)) == ("alive", [cancelled.id])
 
 
 def test_a_duty_is_taken_by_one_worker_and_again_when_it_is_due(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""A worker that is told often polls instead, as long as many jobs come."""
+"""A worker that is notified often polls instead, while many jobs arrive."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def notify(wakeups: Wakeups, now: float, gap: float, times: int = OFTEN) -> floa
 
 
 def polls_for(wakeups: Wakeups, now: float, jobs_a_second: float, most: float = 10.0) -> float:
-    """How long it polls while so many jobs come."""
+    """Return the seconds of polling at this rate of jobs."""
     began, due = now, 0.0
     while now - began < most and (rest := wakeups.rest(now)) is not None:
         assert SHORTEST_REST <= rest <= LONGEST_REST

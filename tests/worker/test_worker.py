@@ -1,4 +1,4 @@
-"""What a worker promises about claiming, waking, stopping and losing."""
+"""A worker: claiming, waking up, stopping, and losing its session."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def test_high_priorities_run_first_and_low_ones_do_not_starve(
     await app.aenqueue_many([patient.job(9)] + [urgent.job(0) for _ in range(2000)])
     async with app.working({"default": 1}):
         await auntil(lambda: 9 in order)
-        # A share of the claims starts from the other end, so it did not wait for all the others.
+        # Some claims read the priorities in reverse, so it did not wait for all the others.
         assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0
     assert order[:3] == [0, 0, 0]
 
@@ -40,7 +40,7 @@ async def test_high_priorities_run_first_and_low_ones_do_not_starve(
 async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     database_url: str, connection: psycopg.Connection
 ) -> None:
-    # Not by the poll: by looking back below the floor soon after it is told.
+    # Not by the poll, but by a look-back below the floor soon after the NOTIFY.
     app = Sereno(database_url, poll=3600)
     ran: list[str] = []
 
@@ -49,12 +49,12 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
         ran.append(name)
 
     async with app.working() as worker, app.database.aconnection() as slow:
-        # It is told of what is enqueued from here on.
+        # From here on the worker is notified of enqueued jobs.
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
         async with slow.transaction():
             late = await work.using(slow).aenqueue("late")
             place = await (await slow.execute("select ready_seq, priority from sereno.jobs")).fetchone()
-            # Ten later ones overtake it, and the floor rises above it.
+            # Ten later jobs overtake it, and the floor rises above it.
             for n in range(10):
                 await work.aenqueue(str(n))
             await auntil(lambda: len(ran) == 10)
@@ -198,7 +198,7 @@ async def test_a_session_declared_dead_is_fenced_and_replaced(
         connection.execute("update sereno.sessions set state = 'dead', ended_at = sereno.now() where id = %s", [old])
         await auntil(lambda: worker.session != old)
         await auntil(lambda: 2 in attempts)
-        # The old session tries to settle: fenced.
+        # The old session tries to settle and is fenced.
         stale = SettleResult(job.id, 1, 0.0, SUCCEEDED)
         assert run(connection, settle("succeed", old, [stale])) == set()
         go_on.set()
@@ -212,7 +212,7 @@ async def test_jobs_of_a_claim_whose_reply_was_lost_are_released(app: Sereno, co
 
     async with app.working() as worker:
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
-        # As if a claim had committed and its reply had not arrived.
+        # As if a claim had committed and its reply had been lost.
         connection.execute(
             "insert into sereno.jobs (task, state, session_id, attempt, claimed_at) "
             "values ('work', 'running', %s, 1, sereno.now() - interval '10 seconds')",
@@ -266,7 +266,7 @@ async def test_working_raises_if_the_worker_cannot_start(app: Sereno, connection
 
 
 async def test_the_lease_counts_from_before_the_registration_was_sent(database_url: str) -> None:
-    """What else a worker does before it begins may take long: none of it prolongs the lease."""
+    """Other work of a worker that starts may take long; none of it extends the lease."""
     app = Sereno(database_url)
     sent: list[float] = []
 

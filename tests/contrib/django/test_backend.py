@@ -1,4 +1,4 @@
-"""`TASKS`: Django's tasks are jobs, written in the transaction of Django's own connection."""
+"""`TASKS`: Django's tasks are enqueued as jobs in the transaction of Django's own connection."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def waiting(connection: psycopg.Connection) -> int:
 
 
 async def work_off(shop: Project, connection: psycopg.Connection) -> None:
-    """A worker, until no job can run now."""
+    """Run a worker until no job can run now."""
     async with shop.working({"default": 5, "mail": 5}):
         await auntil(lambda: not one(connection, "select count(*) from sereno.jobs where state <> 'scheduled'"))
 
@@ -45,7 +45,7 @@ def test_a_job_commits_with_the_order(connection: psycopg.Connection) -> None:
     with transaction.atomic():
         order = Order.objects.create(total=42)
         result = tasks.add_up.enqueue(order.pk)
-        assert waiting(connection) == 0, "nobody sees it before the commit"
+        assert waiting(connection) == 0, "it is invisible before the commit"
         assert tasks.add_up.get_result(result.id).status == TaskResultStatus.READY, "but the transaction itself does"
     assert waiting(connection) == 1
     row = connection.execute("select task, args, queue, priority, id::text from sereno.jobs").fetchone()
@@ -79,9 +79,9 @@ async def test_a_task_result_has_the_return_value(shop: Project, connection: psy
     order = await Order.objects.acreate(total=42)
     plain = await tasks.add_up.aenqueue(order.pk, 1, 2)
     asynchronous = await tasks.add_up_async.aenqueue(order.pk)
-    told = await tasks.tell.aenqueue("hello", loudly=True)
+    greeting = await tasks.greet.aenqueue("hello", loudly=True)
     await work_off(shop, connection)
-    for result in (plain, asynchronous, told):
+    for result in (plain, asynchronous, greeting):
         await result.arefresh()
         assert result.status == TaskResultStatus.SUCCESSFUL
         assert result.attempts == 1
@@ -89,8 +89,8 @@ async def test_a_task_result_has_the_return_value(shop: Project, connection: psy
         assert result.errors == []
     assert plain.return_value == 45
     assert asynchronous.return_value == {"total": 42}
-    assert told.return_value == [1, told.id, "HELLO"]
-    assert told.kwargs == {"loudly": True}
+    assert greeting.return_value == [1, greeting.id, "HELLO"]
+    assert greeting.kwargs == {"loudly": True}
 
 
 async def test_a_failed_task_is_retried_and_its_errors_are_stored(
@@ -116,10 +116,10 @@ async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
 ) -> None:
     results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
     await work_off(shop, connection)
-    for result, words in zip(results, ("its return value cannot be stored", "nobody wants it"), strict=True):
+    for result, reason in zip(results, ("its return value cannot be stored", "not wanted"), strict=True):
         await result.arefresh()
         assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
-        assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(words)
+        assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(reason)
 
 
 async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: psycopg.Connection) -> None:
@@ -133,8 +133,8 @@ async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: 
 
 
 def test_priorities_keep_their_order() -> None:
-    asked = [100, 81, 80, 1, 0, -1, -25, -26, -100]
-    results = [tasks.add_up.using(priority=priority).enqueue(1) for priority in asked]
+    priorities = [100, 81, 80, 1, 0, -1, -25, -26, -100]
+    results = [tasks.add_up.using(priority=priority).enqueue(1) for priority in priorities]
     with django_connection.cursor() as cursor:
         cursor.execute("select priority from sereno.jobs order by id")
         assert [row[0] for row in cursor.fetchall()] == [0, 0, 1, 4, 5, 6, 6, 7, 9]
@@ -170,21 +170,21 @@ def test_wrong_options_are_refused() -> None:
 
 @pytest.fixture
 def heard() -> Iterator[list[tuple[str, Any]]]:
-    told: list[tuple[str, Any]] = []
+    sent: list[tuple[str, Any]] = []
     signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
 
     def receivers(name: str) -> Any:
         def hear(task_result: Any, **_: Any) -> None:
-            told.append((name, task_result.status))
+            sent.append((name, task_result.status))
 
         return hear
 
-    kept = {name: receivers(name) for name in signals}
+    connected = {name: receivers(name) for name in signals}
     for name, signal in signals.items():
-        signal.connect(kept[name])
-    yield told
+        signal.connect(connected[name])
+    yield sent
     for name, signal in signals.items():
-        signal.disconnect(kept[name])
+        signal.disconnect(connected[name])
 
 
 async def test_signals_are_sent_for_each_attempt(
@@ -207,4 +207,4 @@ async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.
     for number, moment in enumerate([old, old + timedelta(minutes=2)]):
         await Return.objects.acreate(job_id=number, value=1, kept_at=moment)
     await sync_to_async(forget_returns)()
-    assert [kept.job_id async for kept in Return.objects.all()] == [1]
+    assert [row.job_id async for row in Return.objects.all()] == [1]

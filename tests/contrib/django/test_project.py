@@ -1,4 +1,4 @@
-"""Where Django finds its database, sereno finds it too: also one for tests, and one whose password is strange."""
+"""sereno uses Django's database: also a test database, and one whose password has special characters."""
 
 import psycopg
 import pytest

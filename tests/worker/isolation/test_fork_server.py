@@ -35,7 +35,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def number_of(app: Sereno, connection: psycopg.Connection, path: Path) -> int:
-    """Run a job that leaves the number of its process."""
+    """Run a job that writes its pid to a file; return the pid."""
     (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(path))])
     await auntil(lambda: state(connection, job.id) == "succeeded")
     return int(path.read_text())  # noqa: ASYNC240 - a few bytes

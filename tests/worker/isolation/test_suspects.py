@@ -1,4 +1,4 @@
-"""Suspects and isolated jobs beside others: few processes, part of the slots, and the crash limit of whole workers."""
+"""Suspects and isolated jobs beside others: limited processes, a share of the slots, and the crash limit."""
 
 import asyncio
 from pathlib import Path
@@ -64,7 +64,7 @@ def few(database_url: str) -> Sereno:
 async def test_ordinary_jobs_run_while_suspects_wait(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """More suspects than slots, the first of which does not end, and others behind them in the same queue."""
+    """There are more suspects than slots, the first does not end, and other jobs wait behind them in the queue."""
     limiter = tmp_path / "limiter"
     suspects = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter)) for _ in range(6)])
     connection.execute("update sereno.jobs set crashes = 1")
@@ -167,7 +167,7 @@ async def test_a_job_at_the_crash_limit_is_dead_without_running(
 async def test_a_released_suspect_is_not_claimed_again_before_its_delay(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the same worker would claim it and give it back without end."""
+    """Otherwise the same worker would claim and release it in an endless loop."""
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
     monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 3600.0)
     limiter = tmp_path / "limiter"
@@ -197,7 +197,7 @@ def test_free_processes_match_what_could_start() -> None:
 async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """It would keep a slot of its key from jobs that could run."""
+    """It would take a slot of its key from jobs that could run."""
     limiter = tmp_path / "limiter"
     (first,) = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter))])
     connection.execute("update sereno.jobs set crashes = 1")

@@ -1,4 +1,4 @@
-"""Fair turns with a live worker: whoever has little to do does not wait for whoever has much."""
+"""Fair keys with a live worker: a key with few jobs does not wait for a key with many."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def test_one_job_does_not_wait_for_two_thousand_of_another_fair_key(
         await work.aenqueue("small")
         before = len(starts)
         await auntil(lambda: "small" in starts)
-    # What was claimed ahead, and what ran until a claim heard of it, is before it; the backlog is not.
+    # Jobs that were claimed ahead or started before the claim saw it come first; the backlog does not.
     assert starts.index("small") - before < 300
 
 

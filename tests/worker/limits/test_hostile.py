@@ -1,4 +1,4 @@
-"""What one job, one key or one handler says wrongly stays its own: everybody else goes on."""
+"""An invalid key, limit name or handler affects only its own job."""
 
 import msgspec
 import psycopg

@@ -1,4 +1,4 @@
-"""Limits with a live worker: how many at once, how many in a time, alone and together."""
+"""Limits with a live worker: concurrency and rate, alone and together."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def inside() -> Inside:
 
 
 async def set_slots(connection: psycopg.Connection, name: str, slots: int, queue: str | None = None) -> None:
-    """In a thread: it waits for a claim that is under way, and the claim is made by this loop."""
+    """Set a limit in a thread: the statement waits for a claim in progress, which this loop has to finish."""
     wanted = change(name, "slots", {"slots": slots}, queue=queue, actor="me", note=None)
     assert await asyncio.to_thread(run, connection, wanted)
 
@@ -150,7 +150,7 @@ async def test_a_rate_allows_its_burst_and_then_one_start_per_token(
             assert len(inside.starts) == started
             total += await advance_until(connection, lambda: len(inside.starts) > started, 600)  # noqa: B023
             assert total >= 3600 * (started - 4)
-        # After a long time there are as many tokens as the burst, not more.
+        # After a long time there are no more tokens than the burst.
         await advance_until(connection, lambda: finished(connection) == 8, 24 * 3600)
         advance(connection, 24 * 3600)
         await app.aenqueue_many([work.job(n) for n in range(6)])
@@ -172,7 +172,7 @@ async def test_a_job_costs_its_units(database_url: str, connection: psycopg.Conn
         await auntil(lambda: waiting(connection) == 1)
         await auntil(lambda: finished(connection) == 2)
         assert started == [4, 4]
-        # Two are left, and two more come in twelve minutes; a minute is left to the time that the test takes.
+        # Two tokens are left, and two more come in twelve minutes; one minute is the margin for the test itself.
         assert await advance_until(connection, lambda: finished(connection) == 3, 60) >= 11 * 60
 
 
@@ -284,5 +284,5 @@ async def test_plain_and_limited_jobs_share_the_slots_of_a_queue(
         await auntil(lambda: len(starts) >= 200)
         among_first = starts[:200]
         await auntil(lambda: finished(connection) == 800)
-    # Each gets half of the slots while both have work; a few more or less of them are claimed together.
+    # Each kind gets half of the slots while both have jobs; the exact counts vary with how they are claimed.
     assert min(among_first.count("plain"), among_first.count("limited")) >= 30

@@ -1,4 +1,4 @@
-"""Orders with a live worker: one after another, in the order in which they came, whatever happens to the first."""
+"""Order keys with a live worker: jobs run one after another, in enqueue order, whatever happens to the first."""
 
 import asyncio
 from collections import defaultdict
@@ -28,7 +28,7 @@ async def test_jobs_of_an_order_key_run_one_by_one_in_enqueue_order(
             ran[account].append(n)
             await asyncio.sleep(0.002)
 
-    # Urgent ones do not overtake: the order is that of the account, not of the queue.
+    # Jobs with a higher priority do not overtake: the order is that of the account, not of the queue.
     await app.aenqueue_many([work.using(priority=9 - n % 10).job("abc"[n % 3], n) for n in range(60)])
     async with app.working():
         await auntil(lambda: finished(connection) == 60)
@@ -105,7 +105,7 @@ async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
         await auntil(lambda: finished(connection) == 4)
         dead = made[0].id
         assert state(connection, dead) == "dead"
-        # One that comes later waits as well; another key does not.
+        # A later job of the key waits as well; a job of another key does not.
         late = (await app.aenqueue_many([work.job("a", 3), work.job("b", 3)]))[0]
         await auntil(lambda: finished(connection) == 5)
         assert state(connection, late.id) == "ready"

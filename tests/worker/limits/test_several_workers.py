@@ -63,7 +63,7 @@ async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, 
         await auntil(lambda: waiting(connection) == 1)
         async with apps[1].working() as second:
             await auntil(lambda: one(connection, "select idle from sereno.sessions where id = %s", second.session))
-            # Nobody comes to look by date: only whoever is told goes on.
+            # No worker checks the limiter by its due time: only a notified one continues.
             far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
             await asyncio.to_thread(connection.execute, far_away)
             first.stop()

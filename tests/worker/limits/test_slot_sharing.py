@@ -1,4 +1,4 @@
-"""Quick jobs of one key share its slots in the hands of one worker; slow ones do not."""
+"""Short jobs of one key share its slots within one worker; slow ones do not."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ def claimed(job_id: int) -> ClaimedJob:
 
 @pytest.fixture
 def queue() -> QueueSlots:
-    """Jobs 1 to 5 of lane 7 share two slots; job 9 has one of its own."""
+    """Jobs 1 to 5 of lane 7 share two slots; job 9 has its own slot."""
     made = QueueSlots("q", 10)
     jobs = [claimed(number) for number in (1, 2, 3, 4, 5)]
     made.add_slot_group(7, 2, jobs)
@@ -83,7 +83,7 @@ async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, c
 async def test_short_jobs_behind_a_slow_one_are_released_soon(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A party is forced here: a claim takes as many as it can carry, whatever the pace was."""
+    """A slot group is forced here: a claim takes as many jobs as it can, whatever the rate was."""
     monkeypatch.setattr(QueueSlots, "measure", lambda self: setattr(self, "_limited_ahead", 50))
     go_on = asyncio.Event()
     inside = Inside()

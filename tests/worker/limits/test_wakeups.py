@@ -1,4 +1,4 @@
-"""Whoever a handler calls said "slow down": limits are closed for everyone, and it costs nobody a failure."""
+"""`RetryAfter` and `ctx.throttle` close a limit for all jobs, and count no failure."""
 
 import logging
 
@@ -20,8 +20,8 @@ async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
     ran: list[str] = []
 
     @app.task(rate=PROVIDER)
-    async def told(ctx: Context) -> None:
-        ran.append(f"told {ctx.attempt}")
+    async def throttled(ctx: Context) -> None:
+        ran.append(f"throttled {ctx.attempt}")
         if ctx.attempt == 1:
             raise RetryAfter("1h")
 
@@ -34,14 +34,14 @@ async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
         ran.append("elsewhere")
 
     async with app.working():
-        job = await told.aenqueue()
+        job = await throttled.aenqueue()
         await auntil(lambda: state(connection, job.id) == "scheduled")
         await auntil(lambda: closed(connection, "provider") == [""])
         await innocent.aenqueue()
         await auntil(lambda: waiting(connection) == 1)
         await elsewhere.aenqueue()
         await auntil(lambda: finished(connection, "elsewhere") == 1)
-        assert ran == ["told 1", "elsewhere"]
+        assert ran == ["throttled 1", "elsewhere"]
         assert await advance_until(connection, lambda: finished(connection) == 3, 600) >= 3600
     row = connection.execute("select attempt, failures, snoozes from sereno.history where id = %s", [job.id]).fetchone()
     assert row == (2, 0, 1)
@@ -61,7 +61,7 @@ async def test_retry_after_closes_only_the_named_limit(app: Sereno, connection: 
         await unnamed.aenqueue("b")
         await auntil(lambda: closed(connection, "other") == [""])
         await auntil(lambda: (closed(connection, "third"), closed(connection, "fourth")) == (["b"], [""]))
-    # Neither the one that was not named, nor a number of slots that nobody spoke of.
+    # Neither the limit that was not named, nor the concurrency limit.
     assert (closed(connection, "one"), closed(connection, "at")) == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""What is kept in order beside the jobs holds up none of them, and goes on where it was stopped."""
+"""Maintenance does not delay jobs, and continues where it was interrupted."""
 
 import psycopg
 import pytest
@@ -16,7 +16,7 @@ BLOCKED = "select count(*) from pg_locks where not granted and relation = %s::re
 
 
 def hold(url: str, table: str) -> psycopg.Connection:
-    """Until it is closed, nobody else can read or write the table."""
+    """Return a connection that locks the table exclusively until it is closed."""
     holder = psycopg.connect(url)
     holder.execute(f"lock table {table} in access exclusive mode".encode())
     return holder
@@ -78,8 +78,8 @@ async def test_a_step_that_timed_out_continues_later_and_blocks_no_other(
             await service.run_once()
         assert one(connection, "select count(*) from sereno.unique_keys") == 0
         assert one(connection, "select count(*) from sereno.answers") == 3
-        going_on = "select count(*) from pg_stat_activity where application_name = 'sereno test' and state = 'active'"
-        assert one(connection, going_on) == 0, "the server goes on with what its client has given up"
+        active = "select count(*) from pg_stat_activity where application_name = 'sereno test' and state = 'active'"
+        assert one(connection, active) == 0, "the server continues a statement that its client gave up"
         await service.run_once()
         assert one(connection, "select count(*) from sereno.answers") == 0
     finally:
