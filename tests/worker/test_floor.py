@@ -53,7 +53,7 @@ def test_a_look_back_takes_its_share_of_the_time_within_bounds(now: float, cost:
     back = LookBack()
     assert back.begins(now)
     back.done(now, cost, usual)
-    assert back.due_in(now) == pytest.approx(SHORTEST, abs=1e-6), "one slow look may be chance"
+    assert back.due_in(now) == pytest.approx(SHORTEST, abs=1e-6), "one slow look-back may be chance"
     assert not back.begins(now)
     back.done(now, cost, usual)
     rest = min(LONGEST, max(SHORTEST, max(0.0, cost - usual) / SHARE))

@@ -158,7 +158,7 @@ async def test_the_last_lines_are_written_and_each_line_is_stored_once(
 
 class Hostile:
     def __str__(self) -> str:
-        raise RuntimeError("do not look at me")
+        raise RuntimeError("cannot be converted")
 
     __repr__ = __str__
 
@@ -264,7 +264,7 @@ from sereno.telemetry.log_events import emit
 
 async def main():
     async with LogWriter(sys.argv[1], Settings()):
-        emit(logging.WARNING, "job.log", "heard on stderr as well")
+        emit(logging.WARNING, "job.log", "also written to stderr")
         emit(logging.INFO, "job.log", "not worth it")
 
 asyncio.run(main())
@@ -275,8 +275,8 @@ def test_warnings_go_to_stderr_if_logging_is_not_configured(database_url: str, c
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, database_url], capture_output=True, text=True, timeout=60, check=True
     )
-    assert ran.stderr.splitlines() == ["heard on stderr as well"]
-    assert messages_of(connection) == ["heard on stderr as well"]
+    assert ran.stderr.splitlines() == ["also written to stderr"]
+    assert messages_of(connection) == ["also written to stderr"]
 
 
 async def test_one_of_the_log_writers_deletes_old_lines(

@@ -88,8 +88,8 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     # Objects from start-up live as long as the process, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
-    talk = asyncio.create_task(_talk(wire, worker))
-    hear = asyncio.create_task(_hear(wire, worker))
+    sending = asyncio.create_task(_send_figures(wire, worker))
+    receiving = asyncio.create_task(_receive(wire, worker))
     watchdog = WatchdogThread(page, worker.earliest_deadline)
     watchdog.start()
     turn = asyncio.create_task(watchdog.turn())
@@ -98,15 +98,15 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     finally:
         watchdog.stop()
         turn.cancel()
-        talk.cancel()
-        hear.cancel()
+        sending.cancel()
+        receiving.cancel()
         wire.close()
     if worker.lost:
         _leave(EXIT_LOST)
     _leave(EXIT_STUCK if worker.executor.stuck else 0)
 
 
-async def _talk(wire: ChildChannel, worker: Worker) -> None:
+async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
     wire.send(Hello(worker.session))
     while True:
@@ -114,7 +114,7 @@ async def _talk(wire: ChildChannel, worker: Worker) -> None:
         await asyncio.sleep(FIGURES_EVERY)
 
 
-async def _hear(wire: ChildChannel, worker: Worker) -> None:
+async def _receive(wire: ChildChannel, worker: Worker) -> None:
     # A child that is stopped before it has a session registers first, then drains and exits.
     await worker.registered.wait()
     lease = worker.lease_holder

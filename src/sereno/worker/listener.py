@@ -26,13 +26,13 @@ class Listener:
         self,
         url: str,
         settings: Settings,
-        heard: Mapping[str, Callable[[str], None]],
+        handlers: Mapping[str, Callable[[str], None]],
         on_connected: Callable[[], None],
     ) -> None:
         self._url = url
         self._settings = settings
-        # The callback of each channel; it gets the payload.
-        self._heard = heard
+        # The handler of each channel; it gets the payload.
+        self._handlers = handlers
         self._on_connected = on_connected
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -68,7 +68,7 @@ class Listener:
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
         schema = self._settings.schema
         async with asyncio.timeout(PING_TIMEOUT):
-            await connection.execute("; ".join(f'listen "{schema}.{channel}"' for channel in self._heard))
+            await connection.execute("; ".join(f'listen "{schema}.{channel}"' for channel in self._handlers))
         self._failures = 0
         self._on_connected()
         while True:
@@ -78,4 +78,4 @@ class Listener:
                 await connection.execute("select pg_listening_channels()")
 
     def _dispatch(self, notice: psycopg.Notify) -> None:
-        self._heard[notice.channel.rpartition(".")[2]](notice.payload)
+        self._handlers[notice.channel.rpartition(".")[2]](notice.payload)

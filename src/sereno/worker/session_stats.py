@@ -1,4 +1,4 @@
-"""Reports the state of a session to the database, and reads what it has to react to.
+"""Reports the state of a session to the database, and reads its status and cancellations in return.
 
 With every heartbeat the session publishes its claim floors and held jobs, and reads whether it is still alive and which
 of its jobs are to be cancelled; it also adds the statistics of finished jobs. Every second the newest progress of

@@ -55,7 +55,7 @@ class Child:
         self.page = page
         self.session: int | None = None
         self.born = monotonic()
-        self.heard_at = monotonic()
+        self.last_figures_at = monotonic()
         self.ready = False
         self.gauges = Gauges()
         self.killed = False
@@ -176,7 +176,7 @@ class Supervisor:
                     child.session = session
                     self._heartbeat.wake()
                 case Figures():
-                    child.heard_at = monotonic()
+                    child.last_figures_at = monotonic()
                     child.ready = message.ready
                     child.gauges = message.gauges
                     self._tally.add(message.tally)
@@ -186,9 +186,9 @@ class Supervisor:
         child.page.close()
         if code == 0 or (self._stopping and child.session is None):
             return
-        await self._bury(child, code)
+        await self._clean_up(child, code)
 
-    async def _bury(self, child: Child, code: int) -> None:
+    async def _clean_up(self, child: Child, code: int) -> None:
         reasons = {EXIT_STUCK: "a handler ignored its deadline", EXIT_LOST: "it lost its session"}
         emit(
             logging.ERROR,
@@ -229,7 +229,9 @@ class Supervisor:
                 os.kill(child.process.pid, signal.SIGKILL)
 
     def _is_ready(self) -> bool:
-        ready = [child for child in self._children if child.ready and monotonic() - child.heard_at < SILENT_AFTER]
+        ready = [
+            child for child in self._children if child.ready and monotonic() - child.last_figures_at < SILENT_AFTER
+        ]
         return not self._stopping and len(ready) == self._settings.processes
 
 

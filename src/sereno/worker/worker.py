@@ -137,8 +137,8 @@ class Worker:
         if self._stopping.is_set() or not self.registered.is_set() or self.claimer.polled_at == -math.inf:
             return False
         # A worker whose slots are all busy does not claim; its reports then show that it still reaches the database.
-        heard_at = max(self.claimer.polled_at, self._stats.reported_at)
-        return monotonic() - heard_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
+        active_at = max(self.claimer.polled_at, self._stats.reported_at)
+        return monotonic() - active_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
 
     def take_tally(self) -> Tally:
         """Return what was counted since the last call, for the metrics endpoint."""

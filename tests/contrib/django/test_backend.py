@@ -169,15 +169,15 @@ def test_wrong_options_are_refused() -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[tuple[str, Any]]]:
+def sent_signals() -> Iterator[list[tuple[str, Any]]]:
     sent: list[tuple[str, Any]] = []
     signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
 
     def receivers(name: str) -> Any:
-        def hear(task_result: Any, **_: Any) -> None:
+        def receive(task_result: Any, **_: Any) -> None:
             sent.append((name, task_result.status))
 
-        return hear
+        return receive
 
     connected = {name: receivers(name) for name in signals}
     for name, signal in signals.items():
@@ -188,16 +188,16 @@ def heard() -> Iterator[list[tuple[str, Any]]]:
 
 
 async def test_signals_are_sent_for_each_attempt(
-    shop: Project, connection: psycopg.Connection, heard: list[tuple[str, Any]]
+    shop: Project, connection: psycopg.Connection, sent_signals: list[tuple[str, Any]]
 ) -> None:
     await tasks.return_nothing.aenqueue()
     await work_off(shop, connection)
     ready, running, done = TaskResultStatus.READY, TaskResultStatus.RUNNING, TaskResultStatus.SUCCESSFUL
-    assert heard == [("enqueued", ready), ("started", running), ("finished", done)]
-    heard.clear()
+    assert sent_signals == [("enqueued", ready), ("started", running), ("finished", done)]
+    sent_signals.clear()
     await tasks.fail.aenqueue("tea")
     await work_off(shop, connection)
-    assert heard == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
+    assert sent_signals == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
 
 
 async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.Connection) -> None:

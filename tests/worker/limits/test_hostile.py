@@ -41,13 +41,13 @@ async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
         ctx.throttle("theirs", seconds=1, key=wrong)
 
     @app.task(retry=0)
-    async def says() -> None:
+    async def raises() -> None:
         raise RetryAfter(1, limit=wrong)
 
     @app.task
     async def other() -> None: ...
 
-    for task in (throttles, says, other):
+    for task in (throttles, raises, other):
         await task.aenqueue()
     async with app.working():
         await auntil(lambda: finished(connection) == 3)

@@ -44,7 +44,7 @@ class Promoter(Service):
     async def run_once(self) -> float:
         found = await self._line.run(sessions.look(RECENT))
         if found.expired_sessions:
-            await self._bury_sessions()
+            await self._expire_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._line)
         rest = await self._promote_or_rest(found.next_due)
@@ -97,7 +97,7 @@ class Promoter(Service):
             self._ages.done(now - began)
         return moved
 
-    async def _bury_sessions(self) -> None:
+    async def _expire_sessions(self) -> None:
         for session, host, pid in await self._line.run(sessions.expire()):
             emit(
                 logging.ERROR,
