@@ -1,9 +1,9 @@
 """Reports the state of a session to the database, and reads its status and cancellations in return.
 
-With every heartbeat the session publishes its claim floors and held jobs, and reads whether it is still alive and which
-of its jobs are to be cancelled; it also adds the statistics of finished jobs. Every second the newest progress of
-running jobs is written. After a claim whose reply was lost, and once a minute anyway, the list of held jobs is compared
-with the database.
+With every heartbeat the session publishes its claim floors and its jobs that have not started, and reads whether it is
+still alive and which of its jobs are to be cancelled; it also adds the statistics of finished jobs. Every second the
+newest progress of running jobs is written. After a claim whose reply was lost, and once a minute anyway, the list of
+held jobs is compared with the database.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 NOTIFY is the fastest way to a single job. But it takes a database-wide lock from before the flush of a commit until
 after it, so enqueues that all notify commit one after the other: 16 clients reach about 40 % of the rate that they have
-without NOTIFY. A worker that is notified often therefore unmarks its session as idle for a while, so that enqueues do
-not notify it, and polls every few milliseconds for as long as many jobs arrive.
+without NOTIFY. A worker that is notified often therefore removes the idle mark of its session for a while, so that
+enqueues do not notify it, and polls every few milliseconds for as long as many jobs arrive.
 """
 
 from collections import deque

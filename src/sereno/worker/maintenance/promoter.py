@@ -1,7 +1,7 @@
 """Makes due jobs ready, declares sessions with expired leases dead, and rescues the jobs of dead sessions.
 
 Every worker does this; SKIP LOCKED and fenced statements make it safe. One cheap query every few seconds, or when the
-next scheduled job is due, tells whether there is anything to do. Other maintenance runs on separate connections: see
+next scheduled job is due, shows whether there is anything to do. Other maintenance runs on separate connections: see
 `duties`.
 """
 
