@@ -1,4 +1,4 @@
-"""The application: where everything is put together. The only place that knows everyone."""
+"""The application object: the one module that imports every package and wires them together."""
 
 import asyncio
 import contextlib
@@ -54,10 +54,10 @@ Payload = TypeVar("Payload")
 
 
 class Sereno:
-    """One application: its tasks, and the database that they live in. Nothing connects until it is used.
+    """One application: its tasks, schedules and events, and their database. Nothing connects before first use.
 
-    The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; without any, an embedded PostgreSQL under
-    `.sereno/` starts when it is first needed.
+    The database is `database_url`, `SERENO_DATABASE_URL` or `DATABASE_URL`; if none is set, an embedded PostgreSQL
+    under `.sereno/` starts when it is first needed.
     """
 
     def __init__(self, database_url: str | None = None, **settings: Any) -> None:
@@ -66,7 +66,7 @@ class Sereno:
         self.registry = Registry()
         self.embedded: EmbeddedPostgres | None = None
         self.database = Database(self.settings, self._find_database)
-        self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - whose code this is, nothing else says
+        self._home = home_of(sys._getframe(1).f_globals)  # noqa: SLF001 - the only way to find the calling module
         self.schedules = Schedules(self.database, lambda: self.service)
         self.limits = LimitsClient(self.database)
         self.notifications = Notifications(self.database, self.task, self._each_minute, lambda: self.settings.channels)
@@ -80,16 +80,16 @@ class Sereno:
 
     @property
     def service(self) -> str:
-        """The name under which this code declares schedules; two services on one database leave each other's alone."""
+        """The name under which this code declares schedules; a service never changes the schedules of another one."""
         return self.settings.service or self._home
 
     @property
     def url(self) -> str:
-        """The database's address, for connections of your own; starts the embedded one where that is the one."""
+        """The database URL, for connections of your own. Starts the embedded PostgreSQL if that is the one in use."""
         return self.database.url
 
     def override(self, **settings: Any) -> None:
-        """What the command line says wins over the constructor; None means: not said. Before first use only."""
+        """Apply command line options over the constructor's; None leaves a setting as it is. Only before first use."""
         self._given.update((name, value) for name, value in settings.items() if value is not None)
         self.settings, self.setting_sources = load(self._given)
         self.database.configure(self.settings)
@@ -161,14 +161,14 @@ class Sereno:
         dead_blocks: bool = False,
         tenants: bool = True,
     ) -> Any:
-        """Make a function a task. With `ctx: Context` as its first parameter it gets its context.
+        """Make a function a task. A first parameter `ctx: Context` receives the context of the attempt.
 
-        retry: a Backoff, or just how many retries. timeout: "10m" by default, None for none. isolate: in a process of
-        its own. batch=100: gets a list of up to 100 jobs' items, answers with one outcome each. history=False:
-        successes are not kept. settle_at_once: its outcome is written immediately, not with the next batch.
+        retry: a Backoff, or the number of retries. timeout: "10m" by default; None disables it. isolate: run in a
+        separate process. batch=100: gets a list with the items of up to 100 jobs, returns one outcome each.
+        history=False: successes are not stored. settle_at_once: write the outcome immediately, not with the next batch.
         concurrency=Limit(2, key="{tenant}"): at most two at once for each tenant. rate=Rate(10, per="1s"): at most ten
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
-        dead_blocks: a dead one stops those behind it. tenants=False: no token of one tenant can have it run over HTTP.
+        dead_blocks: a dead job stops those behind it. tenants=False: tokens of a tenant cannot run it over HTTP.
         """
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
@@ -199,15 +199,15 @@ class Sereno:
     def procedure(self, name: str, /, **options: Unpack[ProcedureOptions]) -> Task[..., None]:
         """A stored procedure or function as a task: `app.procedure("reporting.close_day").enqueue(day="2026-11-01")`.
 
-        It has to be allowed (`sereno procedure allow`). `target`: another database. `task`: another name for the task.
-        `tenant`: whose its jobs are. `tenants`: False unless given. The other options are those of `@app.task`.
+        It has to be on the allow-list (`sereno procedure allow`). `target`: another database. `task`: another name for
+        the task. `tenant`: the tenant of its jobs. `tenants`: False by default. Other options: as in `@app.task`.
         """
         definition, common = declared(self.database, name, options)
         self.registry.add(definition)
         return Task(definition, self.database, self.registry, common)
 
     def queue(self, name: str, *, concurrency: Limits = None, rate: Limits = None, fair_key: str | None = None) -> None:
-        """What holds for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""
+        """Set limits for all jobs of a queue: `app.queue("reconcile", concurrency=Limit(10), fair_key="{tenant}")`."""
         self.registry.add_queue(define_queue(name, concurrency=concurrency, rate=rate, fair_key=fair_key))
 
     # Schedules
@@ -221,10 +221,10 @@ class Sereno:
         arguments: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleDecorator:
-        """Run a task by the clock: `@app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"))` above a function or a task.
+        """Run a function or task on a schedule: `@app.schedule(Cron("30 9 * * 1-5", tz="Europe/Riga"))`.
 
-        Written when a worker starts; disabled when it leaves the code. `key`: the task's name unless given.
-        `arguments`: those of the job. `options`: as in `app.schedules.new`.
+        A worker writes the schedule when it starts, and disables schedules that were removed from the code. `key`: the
+        task's name by default. `arguments`: the arguments of the job. `options`: as in `app.schedules.new`.
         """
 
         def decorate(decorated: Any) -> Any:
@@ -236,16 +236,16 @@ class Sereno:
         return cast(ScheduleDecorator, decorate)
 
     def cycle(self, when: When, /, *, key: str | None = None, **options: Unpack[ScheduleOptions]) -> ScheduleDecorator:
-        """A schedule that never overlaps itself: `@app.cycle(Every("2m"))`."""
+        """Run a function or task on a schedule that never overlaps itself: `@app.cycle(Every("2m"))`."""
         if options.get("overlap", "skip") != "skip":
-            raise ConfigurationError("a cycle never overlaps itself: use @app.schedule for another overlap")
+            raise ConfigurationError("a cycle cannot overlap itself: use @app.schedule for another overlap policy")
         return self.schedule(when, key=key, **options)
 
     # Notifications
 
     @property
     def channels(self) -> Channels:
-        """How deliveries leave the house, by name."""
+        """The notification channels by name."""
         return self.notifications.channels
 
     def event(
@@ -262,12 +262,12 @@ class Sereno:
         throttle: Throttle | None = None,
         digest: Digest | None = None,
     ) -> Event[Payload]:
-        """A kind of fact that people may want to hear of; `await event.anotify(…)` tells them.
+        """Define a kind of event. `await event.anotify(…)` sends its notifications.
 
-        channels: those by which it is told; `expo.then(sms, after="20m")` is one that has another behind it. category:
-        under which people choose. critical: nobody's preferences or quiet hours hold it up. opt_in: only for those who
-        asked for it. ttl: not sent after that long. throttle: no more than so many for one recipient. digest: gathered
-        for a while and told in one message.
+        channels: the channels that deliver it; `expo.then(sms, after="20m")` falls back to a second channel. category:
+        the category that recipients set preferences for. critical: ignore preferences and quiet hours. opt_in: deliver
+        only to recipients that subscribed. ttl: drop deliveries older than this. throttle: limit the deliveries to one
+        recipient. digest: collect events for a while and send them in one message.
         """
         return self.notifications.define(
             name,
@@ -287,7 +287,7 @@ class Sereno:
     # Enqueue
 
     def enqueue_many(self, jobs: Iterable[NewJob], connection: Any = None) -> list[Job]:
-        """Any number of jobs, all or none: a list with one statement, a generator while it is still making them."""
+        """Enqueue any number of jobs, all or none. A list takes one statement; a generator is streamed."""
         if isinstance(jobs, Sequence) or connection is not None:
             return enqueue(self.database, list(jobs), connection)
         return enqueue_stream(self.database, jobs)
@@ -299,7 +299,7 @@ class Sereno:
         return await aenqueue_stream(self.database, jobs)
 
     def new_job(self, task: str, arguments: bytes, options: JobOptions | None = None) -> NewJob:
-        """A job for a task known by name, from JSON: checked like any other."""
+        """Return a job for a registered task, from its name and JSON arguments, with the usual checks."""
         definition = self.registry.find(task)
         raw = definition.arguments.encode_json(arguments, self.settings.arguments_limit)
         chosen = options or JobOptions()
@@ -311,7 +311,7 @@ class Sereno:
     # Run
 
     def worker(self, queues: Mapping[str, int] | None = None, **options: Any) -> Worker:
-        """A worker for this process; `await worker.run()` until `worker.stop()`."""
+        """Return a worker for this process. `await worker.run()` works until `worker.stop()`."""
         self.archive.register()
         return Worker(
             self.database,
@@ -340,7 +340,7 @@ class Sereno:
         return scheduler_with_alerts(self.database.url, self.settings) if self.settings.scheduler else None
 
     def declare(self) -> None:
-        """Write what the code says, as a worker does: limits first, so that the first jobs of a schedule pass them."""
+        """Write tasks, limits and schedules, as a worker does. Limits come first, before a schedule makes jobs."""
         self.database.run(declare_code(self.registry, self.service))
         self.schedules.synchronise()
 
@@ -350,7 +350,7 @@ class Sereno:
 
     @contextlib.asynccontextmanager
     async def working(self, queues: Mapping[str, int] | None = None) -> AsyncIterator[Worker]:
-        """A worker beside your own code: `async with app.working(): …`. It drains on the way out."""
+        """Run a worker in this event loop: `async with app.working(): …`. It drains when the block ends."""
         worker = self.worker(queues)
         await self.adeclare()
         scheduler = self.scheduler()
@@ -361,7 +361,7 @@ class Sereno:
         try:
             await asyncio.wait([task, registered], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
-                task.result()  # it could not begin; this says why
+                task.result()  # the worker failed to start: raise its error here
             yield worker
         finally:
             registered.cancel()
@@ -371,7 +371,7 @@ class Sereno:
             await task
 
     def default_queues(self) -> dict[str, int]:
-        """As set, or every queue that a task of this application names, plus `default`."""
+        """Return the slots of each queue: as configured, or of every queue that a task names, plus `default`."""
         if self.settings.queues:
             return {name: slots or self.settings.concurrency for name, slots in self.settings.queues.items()}
         return dict.fromkeys([*self.registry.queues, "default"], self.settings.concurrency)
@@ -379,23 +379,23 @@ class Sereno:
     # Schema
 
     def migrate(self) -> list[Migration]:
-        """Bring the schema up to date; answers what was applied."""
+        """Bring the schema up to date and return the migrations that were applied."""
         with connect(self.database.url, self.settings, "migrate") as connection:
             applied = migrate(connection, self.settings.schema)
             if applied and (prefix := roles.prefix_of(connection, self.settings.schema)):
-                # What is new belongs to the owner, and each login gets what it needs of it.
+                # New tables must belong to the owner role, and each login role needs its privileges on them.
                 roles.create(connection, self.settings.schema, prefix)
             return applied
 
     def check_schema(self) -> None:
-        """SchemaError unless the schema is there and new enough."""
+        """Raise SchemaError if the schema is missing or too old."""
         with connect(self.database.url, self.settings, "check") as connection:
             check(connection, self.settings.schema)
 
-    # The end
+    # Close
 
     def close(self) -> None:
-        """Give back connections, and the embedded PostgreSQL if this is its last user."""
+        """Close the connections, and stop the embedded PostgreSQL if this process is its last user."""
         self.database.close()
         if self.embedded is not None:
             self.embedded.stop()
@@ -419,6 +419,6 @@ class Sereno:
 
 
 def home_of(names: Mapping[str, Any]) -> str:
-    """The module in which an application is made; a script by its file's name."""
+    """Return the name of the module that creates an application; for a script, the name of its file."""
     module = str(names.get("__name__", "app"))
     return Path(str(names.get("__file__", "app"))).stem if module == "__main__" else module

@@ -1,4 +1,4 @@
-"""The types of `@app.task(…)`, `@app.schedule(…)` and `@app.cycle(…)`, for whoever checks types."""
+"""The types of `@app.task(…)`, `@app.schedule(…)` and `@app.cycle(…)`, for type checkers only."""
 
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class ScheduleDecorator:
-    """The type of `@app.schedule(...)` and `@app.cycle(...)`; never made."""
+    """The type of `@app.schedule(...)` and `@app.cycle(...)`; never instantiated."""
 
     @overload
     def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
@@ -25,7 +25,7 @@ class ScheduleDecorator:
 
 
 class TaskDecorator:
-    """The type of `@app.task(...)`; never made."""
+    """The type of `@app.task(...)`; never instantiated."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
@@ -36,7 +36,7 @@ class TaskDecorator:
 
 
 class BatchDecorator:
-    """The type of `@app.task(batch=…)`; never made. The function takes a list, a job carries one item of it."""
+    """The type of `@app.task(batch=…)`; never instantiated. The function takes a list, a job carries one item."""
 
     @overload
     def __call__(self, function: Callable[[Context, list[Item]], R], /) -> Task[[Item], R]: ...

@@ -1,4 +1,4 @@
-"""Secrets and addresses are hidden, whatever they are called; everything else is shown as it is."""
+"""Secrets and addresses are masked, whatever their names; everything else is unchanged."""
 
 import json
 from typing import Any
@@ -23,18 +23,18 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_known_by_its_name(name: str) -> None:
+def test_secrets_are_recognised_by_their_name(name: str) -> None:
     assert is_secret(name)
     for value in ("hunter2", 4711, ["a", "b"], {"inside": "x"}):
         assert masked({name: value}) == {name: MASK}
         assert masked({"deep": [{name: value}]}) == {"deep": [{name: MASK}]}
-    # Whether there is one is no secret.
+    # Whether a secret is set is no secret.
     assert masked({name: None}) == {name: None}
     assert masked({name: True}) == {name: True}
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_other_names_hide_nothing(name: str) -> None:
+def test_other_names_mask_nothing(name: str) -> None:
     assert masked({name: "hunter2"}) == {name: "hunter2"}
 
 
@@ -42,7 +42,7 @@ def test_other_names_hide_nothing(name: str) -> None:
     ("text", "hidden"),
     [
         ("ann.smith@shop.example", "smith"),
-        ("tell ann@shop.example, please", "ann@shop"),
+        ("ask ann@shop.example, please", "ann@shop"),
         ("+49 170 1234567", "1234567"),
         ("call +371-2000-1234 now", "2000"),
         ("postgresql://app:hunter2@db/shop", "hunter2"),
@@ -54,10 +54,10 @@ def test_other_names_hide_nothing(name: str) -> None:
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2ln"),
     ],
 )
-def test_a_secret_is_known_by_its_shape(text: str, hidden: str) -> None:
-    said = masked({"text": text})["text"]
-    assert hidden not in said
-    assert masked([text]) == [said]
+def test_secrets_are_recognised_by_their_pattern(text: str, hidden: str) -> None:
+    text = masked({"text": text})["text"]
+    assert hidden not in text
+    assert masked([text]) == [text]
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_dates_numbers_and_ids_are_shown(text: str) -> None:
     assert masked({"text": text}) == {"text": text}
 
 
-def test_addresses_are_recognised_by_their_owner() -> None:
+def test_addresses_stay_recognisable_to_their_owner() -> None:
     assert masked({"email": "ann@shop.example"}) == {"email": "an…le"}
     assert masked({"phone": 4917012345678, "mobile": ["+49 170 1234567"]}) == {"phone": "49…78", "mobile": ["+4…67"]}
     assert masked({"mail": "weekly", "email_enabled": True}) == {"mail": "weekly", "email_enabled": True}
 
 
-def test_what_is_too_deep_to_be_looked_at_is_not_shown() -> None:
+def test_values_nested_too_deep_are_masked() -> None:
     value: Any = {"password": "hunter2"}
     for _ in range(500):
         value = [value]
@@ -82,14 +82,14 @@ def test_what_is_too_deep_to_be_looked_at_is_not_shown() -> None:
 
 
 @given(JSON)
-def test_it_takes_anything_and_gives_back_json_of_the_same_kind(value: Any) -> None:
+def test_masking_returns_json_of_the_same_kind_for_any_value(value: Any) -> None:
     once = masked(value)
     json.dumps(once)
     assert type(once) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "shown"),
     [
         ("password: hunter2 and more", f"password: {MASK} and more"),
         ('{"password": "hunter2", "a": 1}', f'{{"password": "{MASK}", "a": 1}}'),
@@ -99,5 +99,5 @@ def test_it_takes_anything_and_gives_back_json_of_the_same_kind(value: Any) -> N
         ("the token expired: again", "the token expired: again"),
     ],
 )
-def test_a_secret_with_its_name_in_a_text(said: str, shown: str) -> None:
-    assert without_secrets(said) == shown
+def test_secrets_after_their_name_in_a_text_are_masked(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown

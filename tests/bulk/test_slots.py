@@ -1,4 +1,4 @@
-"""A slow bulk operation needs no slot while it waits for its next batch; and it still ends, or is stopped at once."""
+"""A slow bulk operation frees its slot between batches, still ends, and can be stopped at once."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from sereno.jobs.bulk import BulkOperation
 from sereno.jobs.filters import JobFilter
 from tests.facts import advance, auntil, one, state
 
-# One batch of one, and then ten seconds of nothing.
+# One job per batch, and ten seconds between batches.
 SLOWEST = 0.1
 BETWEEN = "select state = 'scheduled' from sereno.jobs where task = %s"
 
 
 @pytest.fixture
 def ids(app: Sereno) -> list[int]:
-    """Three that are wanted."""
+    """Return the ids of three jobs that the operation matches."""
 
     @app.task(queue="elsewhere")
     def wanted(number: int) -> None: ...
@@ -39,46 +39,46 @@ def _begin(app: Sereno, ids: list[int]) -> int:
     return app.database.run(bulk.begin("job.cancel", JobFilter(ids=ids), rate=SLOWEST, actor="ann")).id
 
 
-def _look(app: Sereno, number: int) -> BulkOperation:
+def _show(app: Sereno, number: int) -> BulkOperation:
     found = app.database.run(bulk.show(number))
     assert found is not None
     return found
 
 
-async def test_the_only_slot_is_free_between_two_batches(
+async def test_a_slow_operation_frees_its_slot_between_batches(
     app: Sereno, ids: list[int], work: Any, connection: psycopg.Connection
 ) -> None:
     number = _begin(app, ids)
     async with app.working({"default": 1}):
         for done in (1, 2):
-            await auntil(lambda: _look(app, number).done >= done)  # noqa: B023 - awaited here
+            await auntil(lambda: _show(app, number).done >= done)  # noqa: B023 - awaited here
             other = work.enqueue().id
             await auntil(lambda: state(connection, other) == "succeeded")  # noqa: B023 - awaited here
-            seen = _look(app, number)
+            seen = _show(app, number)
             assert (seen.state, seen.done, seen.waits_for) == ("running", done, None)
             await auntil(lambda: one(connection, BETWEEN, store.TASK))
             advance(connection, 1 / SLOWEST)
-            # It is also looked for without a sign; this is the sign.
+            # The poll would also find it; this notification is faster.
             work.enqueue()
-        await auntil(lambda: _look(app, number).is_over)
+        await auntil(lambda: _show(app, number).is_over)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
-    ended = _look(app, number)
+    ended = _show(app, number)
     assert (ended.state, ended.done, ended.left_alone, ended.error) == ("done", 3, 0, None)
     assert {state(connection, each) for each in ids} == {"cancelled"}
 
 
-async def test_one_that_waits_for_its_next_batch_is_stopped_at_once(
+async def test_an_operation_that_waits_for_its_next_batch_is_stopped_at_once(
     app: Sereno, ids: list[int], work: Any, connection: psycopg.Connection
 ) -> None:
     number = _begin(app, ids)
     async with app.working({"default": 1}):
         await auntil(lambda: one(connection, BETWEEN, store.TASK))
-        assert _look(app, number).done == 1
+        assert _show(app, number).done == 1
         stopped = app.database.run(bulk.stop(number, actor="bob"))
         assert (stopped.state, stopped.done, stopped.stop_asked_by) == ("stopped", 1, "bob")
-        # Its job comes once more, and finds nothing to do.
+        # Its job runs once more, and finds nothing to do.
         advance(connection, 1 / SLOWEST)
         work.enqueue()
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
     assert sorted(str(state(connection, each)) for each in ids) == ["cancelled", "ready", "ready"]
-    assert (_look(app, number).state, _look(app, number).done) == ("stopped", 1)
+    assert (_show(app, number).state, _show(app, number).done) == ("stopped", 1)

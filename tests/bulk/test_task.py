@@ -1,4 +1,4 @@
-"""What a bulk operation promises: each thing once, at its rate, only what was there, and it can be stopped."""
+"""A bulk operation changes each match once, at its rate, only what existed at its start, and can be stopped."""
 
 import asyncio
 from collections.abc import Sequence
@@ -52,19 +52,19 @@ def _begin(app: Sereno, action: Any, wanted: JobFilter, **options: Any) -> BulkO
     return app.database.run(bulk.begin(action, wanted, yes=True, actor="ann", **options))
 
 
-def _look(app: Sereno, number: int) -> BulkOperation:
+def _show(app: Sereno, number: int) -> BulkOperation:
     found = app.database.run(bulk.show(number))
     assert found is not None
     return found
 
 
 async def _over(app: Sereno, number: int) -> BulkOperation:
-    await auntil(lambda: _look(app, number).is_over)
-    return _look(app, number)
+    await auntil(lambda: _show(app, number).is_over)
+    return _show(app, number)
 
 
 def _quicken(connection: psycopg.Connection, rate: float) -> None:
-    """What was slow, so that it could not be over before its worker was killed, goes on at this rate."""
+    """Raise the rate of an operation that was slow so that it could not end before its worker was killed."""
     connection.execute("update sereno.bulk_operations set rate = %s", [rate])
 
 
@@ -98,7 +98,7 @@ async def test_jobs_are_retried_cancelled_and_deleted(app: Sereno, work: Any, co
     ]
 
 
-async def test_a_key_that_another_transaction_takes_is_reported_and_the_others_are_retried(
+async def test_a_conflict_of_unique_keys_is_reported_and_the_others_are_retried(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str
 ) -> None:
     ids = [*_ended(app, work, 5), *_waiting(app, work, 1, unique_key="k"), *_ended(app, work, 5)]
@@ -118,19 +118,21 @@ async def test_a_key_that_another_transaction_takes_is_reported_and_the_others_a
 
 async def test_a_filter_that_matches_nothing_is_done_at_once(app: Sereno, work: Any) -> None:
     _waiting(app, work, 3)
-    for wanted in (JobFilter(task="nobody"), JobFilter(ids=[]), JobFilter(ids=[-5, 2**62]), JobFilter(states=["odd"])):
+    for wanted in (JobFilter(task="unknown"), JobFilter(ids=[]), JobFilter(ids=[-5, 2**62]), JobFilter(states=["odd"])):
         number = _begin(app, "job.cancel", wanted).id
         async with app.working({"default": 1}):
             found = await _over(app, number)
         assert (found.state, found.done, found.left_alone) == ("done", 0, 0)
 
 
-async def test_what_comes_later_is_left_alone(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_jobs_created_or_ended_later_are_left_alone(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
     there, running = _waiting(app, work, 5), _waiting(app, work, 1)
     cancel = _begin(app, "job.cancel", JobFilter(task="work"))
     retry = _begin(app, "job.retry", JobFilter(ids=running))
     later = _waiting(app, work, 5)
-    # It ends after it was asked to be retried.
+    # This job ends after the retry was requested.
     drive(jobs.cancel(JobFilter(ids=running)), app.database.run)
     async with app.working({"default": 1}):
         assert (await _over(app, cancel.id)).done == 5
@@ -140,17 +142,17 @@ async def test_what_comes_later_is_left_alone(app: Sereno, work: Any, connection
     assert _states(connection, running) == {"cancelled"}
 
 
-async def test_the_rate_is_kept_also_by_another_worker(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
-    """By the database's clock: in no stretch of time more than the rate allows, and one batch."""
+async def test_the_rate_applies_across_workers(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+    """By the database's clock: in no period more changes than the rate allows plus one batch."""
     _ended(app, work, 60)
     number = _begin(app, "job.retry", JobFilter(task="work"), rate=20).id
     batch = 10
     for share in (1, 30):
         async with app.working({"default": 1}):
-            await auntil(lambda: _look(app, number).done >= share)  # noqa: B023 - awaited here
-    # What was not done while nobody worked is not caught up.
+            await auntil(lambda: _show(app, number).done >= share)  # noqa: B023 - awaited here
+    # Time in which no worker ran is not caught up.
     advance(connection, 3600)
-    before = _look(app, number).done
+    before = _show(app, number).done
     async with app.working({"default": 1}):
         assert (await _over(app, number)).done == 60
     assert before < 60
@@ -165,7 +167,7 @@ async def test_the_rate_is_kept_also_by_another_worker(app: Sereno, work: Any, c
             assert changed <= 20 * (steps[last][0] - begin) + batch + 1e-6
 
 
-def test_another_goes_on_when_its_worker_is_killed(
+def test_another_worker_continues_when_the_first_is_killed(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     ids = _waiting(app, work, 200)
@@ -173,47 +175,49 @@ def test_another_goes_on_when_its_worker_is_killed(
     workers = []
     try:
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
-        until(lambda: _look(app, number).done > 0)
+        until(lambda: _show(app, number).done > 0)
         workers[0].kill()
-        killed = _look(app, number)
+        killed = _show(app, number)
         assert (killed.state, killed.finished_at) == ("running", None)
         assert killed.done < 200
         leases_run_out(connection)
         _quicken(connection, 80)
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
-        until(lambda: _look(app, number).is_over)
+        until(lambda: _show(app, number).is_over)
     finally:
         for worker in workers:
             worker.kill()
-    found = _look(app, number)
+    found = _show(app, number)
     assert (found.state, found.done, found.left_alone) == ("done", 200, 0)
     noted = connection.execute("select detail->'ids' from sereno.audit where action = 'job.cancel'").fetchall()
     assert sorted(each for (batch,) in noted for each in batch) == ids
 
 
-async def test_it_is_stopped_in_the_middle(
+async def test_an_operation_can_be_stopped_while_it_runs(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The next batch is due in a quarter of an hour, and it rests so long: it looks meanwhile whether it is to stop.
+    # The next batch is due in a quarter of an hour; meanwhile the task checks whether it is to stop.
     monkeypatch.setattr(engine_bulk, "LONG_WAIT", 3600.0)
     ids = _waiting(app, work, 500)
     number = _begin(app, "job.cancel", JobFilter(task="work"), rate=1 / 900).id
     async with app.working({"default": 1}):
-        await auntil(lambda: _look(app, number).done > 0)
-        asked = app.database.run(bulk.stop(number, actor="bob"))
+        await auntil(lambda: _show(app, number).done > 0)
+        requested = app.database.run(bulk.stop(number, actor="bob"))
         found = await _over(app, number)
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = %s", store.TASK) == 0)
     assert (found.state, found.stop_asked_by) == ("stopped", "bob")
     assert found.stop_asked_at is not None
     assert found.finished_at is not None
     assert 0 < found.done < 500
-    assert found.done == asked.done, "nothing was changed after it was asked to stop"
+    assert found.done == requested.done, "nothing was changed after the request to stop"
     assert one(connection, "select count(*) from sereno.history where id = any(%s)", ids) == found.done
-    with pytest.raises(Refused, match="is over: it is stopped"):
+    with pytest.raises(Refused, match="has ended already: it is stopped"):
         app.database.run(bulk.stop(number))
 
 
-async def test_one_that_nobody_has_begun_stops_at_once(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_an_operation_that_has_not_started_stops_at_once(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
     ids = _waiting(app, work, 3)
     number = _begin(app, "job.cancel", JobFilter(task="work")).id
     assert app.database.run(bulk.stop(number)).state == "stopped"
@@ -222,34 +226,36 @@ async def test_one_that_nobody_has_begun_stops_at_once(app: Sereno, work: Any, c
     assert _states(connection, ids) == {"ready"}
 
 
-async def test_a_worker_that_stops_leaves_it_to_another(app: Sereno, work: Any) -> None:
+async def test_a_worker_that_stops_leaves_the_operation_to_another(app: Sereno, work: Any) -> None:
     _waiting(app, work, 40)
     number = _begin(app, "job.cancel", JobFilter(task="work"), rate=20).id
     async with app.working({"default": 1}):
-        await auntil(lambda: _look(app, number).done > 0)
+        await auntil(lambda: _show(app, number).done > 0)
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < app.settings.grace
-    assert _look(app, number).waits_for == "a worker"
+    assert _show(app, number).waits_for == "a worker"
     async with app.working({"default": 1}):
         assert (await _over(app, number)).done == 40
 
 
-async def test_a_worker_of_other_queues_takes_over(app: Sereno, work: Any) -> None:
+async def test_a_worker_of_other_queues_takes_over_an_operation(app: Sereno, work: Any) -> None:
     _waiting(app, work, 3)
     number = _begin(app, "job.cancel", JobFilter(task="work")).id
     async with app.working({"mail": 1}):
         assert (await _over(app, number)).done == 3
 
 
-async def test_it_goes_where_there_is_room(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
-    asked = "select queue from sereno.jobs where task = %s order by id desc"
+async def test_an_operation_is_enqueued_where_there_are_free_slots(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
+    newest_queue = "select queue from sereno.jobs where task = %s order by id desc"
     async with app.working({"small": 1, "wide": 5}):
         connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('task', %s, 'x')", [store.TASK])
         _begin(app, "job.cancel", JobFilter(task="work"))
-        assert one(connection, asked, store.TASK) == "wide"
+        assert one(connection, newest_queue, store.TASK) == "wide"
         connection.execute("insert into sereno.pauses (kind, name, paused_by) values ('queue', 'wide', 'x')")
         _begin(app, "job.cancel", JobFilter(task="work"))
-        assert one(connection, asked, store.TASK) == "small"
+        assert one(connection, newest_queue, store.TASK) == "small"
 
 
 async def test_an_attempt_that_lost_its_claim_changes_nothing(
@@ -268,21 +274,23 @@ async def test_an_attempt_that_lost_its_claim_changes_nothing(
     assert app.database.run(store.batch(made.id, made.job_id, 2, 9)).changed == 3
 
 
-async def test_a_job_that_was_ended_by_somebody_is_a_failure_that_can_be_mended(
+async def test_an_operation_whose_job_was_cancelled_has_failed_and_can_be_retried(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
     _waiting(app, work, 3)
     made = _begin(app, "job.cancel", JobFilter(task="work"))
     assert made.job_id is not None
     drive(jobs.cancel(JobFilter(ids=[made.job_id]), reason="no"), app.database.run)
-    found = _look(app, made.id)
+    found = _show(app, made.id)
     assert (found.state, found.error) == ("failed", "its job ended: no")
     drive(jobs.retry(JobFilter(ids=[made.job_id])), app.database.run)
     async with app.working({"default": 1}):
         assert (await _over(app, made.id)).done == 3
 
 
-async def test_running_jobs_are_asked_to_stop_and_deleted_never(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_running_jobs_are_requested_to_stop_and_never_deleted(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     began = asyncio.Event()
 
     @app.task
@@ -303,12 +311,12 @@ async def test_running_jobs_are_asked_to_stop_and_deleted_never(app: Sereno, con
         await auntil(lambda: state(connection, job.id) == "cancelled")
 
 
-async def test_what_cannot_be_changed_is_left_alone_and_counted(app: Sereno, work: Any) -> None:
+async def test_jobs_that_cannot_be_changed_are_left_alone_and_counted(app: Sereno, work: Any) -> None:
     ids = _ended(app, work, 1)
-    (kept,) = _waiting(app, work, 1, unique_key="k")
-    drive(jobs.cancel(JobFilter(ids=[kept])), app.database.run)
+    (keyed,) = _waiting(app, work, 1, unique_key="k")
+    drive(jobs.cancel(JobFilter(ids=[keyed])), app.database.run)
     _waiting(app, work, 1, unique_key="k")
-    number = _begin(app, "job.retry", JobFilter(ids=[*ids, kept])).id
+    number = _begin(app, "job.retry", JobFilter(ids=[*ids, keyed])).id
     async with app.working({"default": 1}):
         found = await _over(app, number)
     assert (found.state, found.done, found.left_alone) == ("done", 1, 1)
@@ -327,7 +335,7 @@ async def test_a_filter_that_this_version_does_not_know_is_refused(
     assert _states(connection, ids) == {"ready"}
 
 
-def test_what_a_filter_finds_must_be_confirmed(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_change_by_filter_must_be_confirmed(app: Sereno, connection: psycopg.Connection) -> None:
     with pytest.raises(Refused, match="confirm"):
         app.database.run(bulk.begin("job.cancel", JobFilter(task="work")))
     with pytest.raises(InvalidArguments, match="there is no operation 7"):
@@ -335,8 +343,10 @@ def test_what_a_filter_finds_must_be_confirmed(app: Sereno, connection: psycopg.
     assert one(connection, "select count(*) from sereno.bulk_operations") == 0
 
 
-async def test_a_search_keeps_its_meaning(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
-    """What is kept of it is parameters, never SQL: hostile words find nothing."""
+async def test_a_stored_search_is_parameters_and_never_sql(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
+    """A search is stored as parameters, never as SQL: an injection finds nothing."""
     ids = _waiting(app, work, 4, tags=["a'); drop table sereno.jobs; --"])
     now = datetime.now(UTC)
     for text, done in (
@@ -358,7 +368,7 @@ def _schedules(app: Sereno, work: Any, *keys: str, **options: Any) -> None:
     app.schedules.upsert_many([app.schedules.new(key, work.job(1), Daily("03:00"), **options) for key in keys])
 
 
-def _steer(
+def _change_schedules(
     app: Sereno, action: Any, wanted: ScheduleFilter, how: ScheduleBulkRequest | None = None, **options: Any
 ) -> int:
     return app.database.run(bulk.begin_schedules(action, wanted, how, yes=True, actor="ann", **options)).id
@@ -368,32 +378,40 @@ def _counts(connection: psycopg.Connection, what: str) -> dict[Any, int]:
     return dict(connection.execute(f"select {what}, count(*) from sereno.schedules group by 1".encode()).fetchall())
 
 
-async def test_schedules_are_steered(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_schedules_are_paused_resumed_disabled_spread_and_deleted(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
     _schedules(app, work, *(f"k{number:04}" for number in range(2100)))
     app.schedules.upsert("once", work.job(1), Once(datetime.now(UTC) + timedelta(days=9)))
     until_then = datetime.now(UTC) + timedelta(days=2)
     async with app.working({"default": 1}):
-        pause = await _over(app, _steer(app, "schedule.pause", ScheduleFilter(), ScheduleBulkRequest(note="closed")))
+        pause = await _over(
+            app, _change_schedules(app, "schedule.pause", ScheduleFilter(), ScheduleBulkRequest(note="closed"))
+        )
         assert (pause.state, pause.done, pause.reason, pause.error) == ("done", 2101, "closed", None)
         assert _counts(connection, "(state, note, changed_by)::text") == {"(paused,closed,ann)": 2101}
         resume = ScheduleFilter(pattern="k*1")
-        assert (await _over(app, _steer(app, "schedule.resume", resume))).done == 210
+        assert (await _over(app, _change_schedules(app, "schedule.resume", resume))).done == 210
         disable = ScheduleFilter(pattern="k0*", states=["enabled"])
         assert (
-            await _over(app, _steer(app, "schedule.disable", disable, ScheduleBulkRequest(note="gone")))
+            await _over(app, _change_schedules(app, "schedule.disable", disable, ScheduleBulkRequest(note="gone")))
         ).done == 100
         later = await _over(
-            app, _steer(app, "schedule.pause", ScheduleFilter(keys=["k0000"]), ScheduleBulkRequest(until_then))
+            app,
+            _change_schedules(app, "schedule.pause", ScheduleFilter(keys=["k0000"]), ScheduleBulkRequest(until_then)),
         )
         assert (later.done, later.options) == (1, {"until": until_then.isoformat().replace("+00:00", "Z")})
         assert one(connection, "select paused_until from sereno.schedules where key = 'k0000'") == until_then
         spread = await _over(
-            app, _steer(app, "schedule.spread", ScheduleFilter(task="work"), ScheduleBulkRequest(window="20m"))
+            app,
+            _change_schedules(app, "schedule.spread", ScheduleFilter(task="work"), ScheduleBulkRequest(window="20m")),
         )
-        # What fires once has no place to be moved to.
+        # A schedule that fires once cannot be spread.
         assert (spread.done, spread.left_alone) == (2100, 1)
         assert one(connection, "select count(distinct shift) from sereno.schedules") > 1000
-        assert (await _over(app, _steer(app, "schedule.delete", ScheduleFilter(states=["disabled"])))).done == 100
+        assert (
+            await _over(app, _change_schedules(app, "schedule.delete", ScheduleFilter(states=["disabled"])))
+        ).done == 100
     assert _counts(connection, "state") == {"paused": 1890, "enabled": 111}
     noted = connection.execute(
         "select action, sum((detail->>'changed')::int), count(*) from sereno.audit "
@@ -408,14 +426,14 @@ async def test_schedules_are_steered(app: Sereno, work: Any, connection: psycopg
     ]
 
 
-async def test_schedules_that_come_later_are_left_alone(
+async def test_schedules_created_later_are_left_alone(
     app: Sereno, work: Any, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a look finds nothing: it goes on behind it."""
+    """Including a range without matches: the operation continues after it."""
     monkeypatch.setattr(store, "STRETCH_OF_SCHEDULES", 3)
     _schedules(app, work, "b", "d", "z", tenant="r1")
     _schedules(app, work, *"efghijkl", tenant="r2")
-    number = _steer(app, "schedule.pause", ScheduleFilter(tenant="r1"))
+    number = _change_schedules(app, "schedule.pause", ScheduleFilter(tenant="r1"))
     _schedules(app, work, "a", "c", "zz", tenant="r1")
     app.schedules.delete("d")
     _schedules(app, work, "d", tenant="r1")
@@ -426,47 +444,51 @@ async def test_schedules_that_come_later_are_left_alone(
     assert paused == [("b",), ("z",)]
 
 
-def test_schedules_go_on_where_a_killed_worker_ended(
+def test_a_change_of_schedules_continues_after_a_killed_worker(
     app: Sereno, work: Any, connection: psycopg.Connection, database_url: str, tmp_path: Path
 ) -> None:
     keys = [f"k{number:03}" for number in range(120)]
     _schedules(app, work, *keys)
-    number = _steer(app, "schedule.pause", ScheduleFilter(task="work"), rate=2)
+    number = _change_schedules(app, "schedule.pause", ScheduleFilter(task="work"), rate=2)
     workers = []
     try:
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
-        until(lambda: _look(app, number).done > 0)
+        until(lambda: _show(app, number).done > 0)
         workers[0].kill()
-        assert _look(app, number).done < len(keys)
+        assert _show(app, number).done < len(keys)
         leases_run_out(connection)
         _quicken(connection, 60)
-        # What somebody resumes behind it is not paused again.
+        # A schedule that is resumed behind the cursor is not paused again.
         app.schedules.resume("k000")
         workers.append(WorkerProcess(database_url, tmp_path / "handlers"))
-        until(lambda: _look(app, number).is_over)
+        until(lambda: _show(app, number).is_over)
     finally:
         for worker in workers:
             worker.kill()
-    assert (_look(app, number).state, _look(app, number).done) == ("done", len(keys))
+    assert (_show(app, number).state, _show(app, number).done) == ("done", len(keys))
     noted = connection.execute("select detail->'keys' from sereno.audit where action = 'schedule.pause'").fetchall()
     assert sorted(key for (batch,) in noted for key in batch) == keys
     assert one(connection, "select state from sereno.schedules where key = 'k000'") == "enabled"
 
 
-async def test_what_a_change_of_schedules_takes_is_checked_first(
+async def test_options_of_a_schedule_change_are_checked_first(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
     _schedules(app, work, "k")
     every = ScheduleFilter(pattern="*")
-    with pytest.raises(Refused, match="over already"):
-        _steer(app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) - timedelta(days=1)))
+    with pytest.raises(Refused, match="already be over"):
+        _change_schedules(
+            app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) - timedelta(days=1))
+        )
     with pytest.raises(InvalidSchedule):
-        _steer(app, "schedule.spread", every, ScheduleBulkRequest(window="-5m"))
+        _change_schedules(app, "schedule.spread", every, ScheduleBulkRequest(window="-5m"))
     with pytest.raises(Refused, match="confirm"):
         app.database.run(bulk.begin_schedules("schedule.delete", every))
     assert one(connection, "select count(*) from sereno.bulk_operations") == 0
-    # A pause that is over before its turn comes.
-    number = _steer(app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) + timedelta(hours=1)))
+    # A pause whose end has passed before its batch runs.
+    number = _change_schedules(
+        app, "schedule.pause", every, ScheduleBulkRequest(until=datetime.now(UTC) + timedelta(hours=1))
+    )
     advance(connection, 7200)
     async with app.working({"default": 1}):
         found = await _over(app, number)
@@ -477,8 +499,8 @@ async def test_what_a_change_of_schedules_takes_is_checked_first(
 # Deliveries
 
 
-async def _told(app: Sereno, pager: Pager, *people: str) -> list[int]:
-    """Deliveries that failed."""
+async def _failed_deliveries(app: Sereno, pager: Pager, *people: str) -> list[int]:
+    """Return the ids of deliveries that failed."""
     published = app.event("tender.published", Tender, channels=[pager])
     for key in people:
         pager.answers[key] = Failed("too_big")
@@ -491,18 +513,18 @@ async def _told(app: Sereno, pager: Pager, *people: str) -> list[int]:
     return [message.delivery for message in pager.sent]
 
 
-async def test_deliveries_are_sent_again(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_deliveries_are_requeued(app: Sereno, connection: psycopg.Connection) -> None:
     pager = Pager()
-    first, second, third = sorted(await _told(app, pager, "ann", "bob", "eve"))
+    first, second, third = sorted(await _failed_deliveries(app, pager, "ann", "bob", "eve"))
     pager.answers.clear()
     with pytest.raises(Refused, match="confirm"):
         await app.database.arun(bulk.begin_requeue(DeliveryFilter(channel="pager")))
     with pytest.raises(ConfigurationError, match="no recipient"):
-        await app.database.arun(bulk.begin_requeue(DeliveryFilter(recipient="nobody"), yes=True))
+        await app.database.arun(bulk.begin_requeue(DeliveryFilter(recipient="unknown"), yes=True))
     wanted = DeliveryFilter(states=["failed", "sent"], channel="pager", type="tender.published")
     made = await app.database.arun(bulk.begin_requeue(wanted, ids=[first, second], actor="ann"))
     assert (made.action, made.wanted["ids"], made.wanted["states"]) == ("delivery.requeue", [first, second], ["failed"])
-    # It has changed since: whoever asked has not seen it so.
+    # It has changed since the request, so it is excluded.
     connection.execute("update sereno.deliveries set changed_at = sereno.now() where id = %s", [second])
     sent = "select count(*) from sereno.deliveries where state = 'sent'"
     async with app.working({"default": 1, "notifications": 1}):
@@ -519,10 +541,10 @@ async def test_deliveries_are_sent_again(app: Sereno, connection: psycopg.Connec
     assert noted == [(f"delivery {first}", [first], made.id), ("2 deliveries", [second, third], rest.id)]
 
 
-async def test_a_worker_of_another_application_leaves_the_sending_to_whose_it_is(
+async def test_a_worker_of_another_application_does_not_send_deliveries(
     app: Sereno, database_url: str, connection: psycopg.Connection
 ) -> None:
-    await _told(app, Pager(), "ann")
+    await _failed_deliveries(app, Pager(), "ann")
     made = await app.database.arun(bulk.begin_requeue(DeliveryFilter(channel="pager"), yes=True))
     turns = one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'")
     other = Sereno(database_url)
@@ -537,23 +559,23 @@ async def test_a_worker_of_another_application_leaves_the_sending_to_whose_it_is
     assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == turns
 
 
-async def test_an_action_that_a_worker_does_not_know_changes_nothing(
-    app: Sereno, work: Any, connection: psycopg.Connection
-) -> None:
+async def test_an_unknown_action_changes_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     _schedules(app, work, "k")
-    number = _steer(app, "schedule.delete", ScheduleFilter(keys=["k"]))
-    job = _look(app, number).job_id
+    number = _change_schedules(app, "schedule.delete", ScheduleFilter(keys=["k"]))
+    job = _show(app, number).job_id
     assert job is not None
     connection.execute("update sereno.jobs set state = 'running', attempt = 1, session_id = 9 where id = %s", [job])
-    with pytest.raises(Refused, match="does not know how to carry out schedule"):
+    with pytest.raises(Refused, match="does not know the bulk action schedule"):
         app.database.run(store.batch(number, job, 1, 9))
     assert _counts(connection, "key") == {"k": 1}
 
 
-# Forgotten
+# Retention
 
 
-async def test_what_ended_long_ago_is_forgotten(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_operations_that_ended_long_ago_are_deleted(
+    app: Sereno, work: Any, connection: psycopg.Connection
+) -> None:
     _waiting(app, work, 1)
     done, lost, waiting = (_begin(app, "job.cancel", JobFilter(task="work")) for _ in range(3))
     app.database.run(bulk.stop(done.id))
@@ -566,4 +588,4 @@ async def test_what_ended_long_ago_is_forgotten(app: Sereno, work: Any, connecti
             assert one(connection, "select count(*) from sereno.bulk_operations") == left
     finally:
         await line.close()
-    assert _look(app, waiting.id).state == "waiting"
+    assert _show(app, waiting.id).state == "waiting"

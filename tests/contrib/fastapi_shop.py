@@ -34,7 +34,7 @@ async def transaction() -> AsyncIterator[AsyncSession]:
         yield session
 
 
-# Committed before the answer is sent.
+# Committed before the response is sent.
 Transaction = Annotated[AsyncSession, Depends(transaction, scope="function")]
 
 

@@ -1,4 +1,4 @@
-"""An application in a process of its own, under uvicorn as people start it."""
+"""Runs an application in a separate process under uvicorn."""
 
 import os
 import signal
@@ -19,21 +19,21 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Served:
-    """`client` asks it."""
+    """A running application; `client` sends requests to it."""
 
     client: httpx.Client
     process: subprocess.Popen[str]
 
     def end(self) -> str:
-        """With TERM; what it said. It has to be quick about it."""
+        """Stop it with SIGTERM; return its output. It must end within a minute."""
         self.process.send_signal(signal.SIGTERM)
-        said, _ = self.process.communicate(timeout=60)
-        return said
+        output, _ = self.process.communicate(timeout=60)
+        return output
 
 
 @contextmanager
 def served(application: str, database_url: str) -> Iterator[Served]:
-    """On a socket that listens already: whoever asks is answered once it has started."""
+    """Serve on a socket that already listens, so that requests wait until the application has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         process = subprocess.Popen(

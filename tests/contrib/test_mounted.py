@@ -28,12 +28,12 @@ def test_orders_and_jobs_are_written_together_and_run(shop: Served, connection: 
     assert shop.client.post("/orders", params={"total": -1}).status_code == 422
     assert one(connection, "select count(*) from orders") == 0
     number = shop.client.post("/orders", params={"total": 42}).json()
-    assert one(connection, "select total from orders where id = %s", number) == 42, "committed before the answer"
+    assert one(connection, "select total from orders where id = %s", number) == 42, "committed before the response"
     until(lambda: one(connection, "select confirmed from orders where id = %s", number))
     until(lambda: one(connection, "select count(*) from sereno.history where state = 'succeeded'") == 1)
     assert one(connection, "select count(*) from sereno.jobs") == 0
     shop.end()
-    assert one(connection, "select state from sereno.sessions") == "closed", "it has said goodbye"
+    assert one(connection, "select state from sereno.sessions") == "closed", "the worker closed its session"
 
 
 def test_pages_the_api_and_the_stream_work_under_the_path(
@@ -47,7 +47,7 @@ def test_pages_the_api_and_the_stream_work_under_the_path(
     assert client.get(HERE).headers["location"].endswith("sereno/")
     first = client.get(f"{HERE}/jobs?q=state:dead")
     assert first.headers["location"] == "./sign-in?next=jobs%3Fq%3Dstate%3Adead"
-    # As a person signs in, at the page.
+    # Sign in at the page, as a user does.
     signed = client.post(f"{HERE}/sign-in", data={"token": secret, "next": "jobs"})
     assert (signed.status_code, signed.headers["location"]) == (303, "./jobs")
     page = client.get(f"{HERE}/jobs")
@@ -58,25 +58,25 @@ def test_pages_the_api_and_the_stream_work_under_the_path(
         assert client.get(f"{HERE}/{name.removeprefix('./')}").status_code == 200
     assert client.get(f"{HERE}/nothing").status_code == 404
     assert client.get("/tools/serenopark").status_code == 404
-    # Names with slashes and signs arrive as they were written.
+    # Names with slashes and spaces arrive unchanged.
     assert client.post(f"{HERE}/api/v1/queues/a%2Fb%20c/pause", json={}, headers=known).is_success
     assert one(connection, "select name from sereno.pauses") == "a/b c"
 
 
-def test_a_stream_that_is_open_does_not_hold_up_the_end(shop: Served, app: Sereno) -> None:
+def test_an_open_stream_does_not_delay_shutdown(shop: Served, app: Sereno) -> None:
     secret = app.database.run(create("ann", "viewer", actor="test")).secret
     headers = {"accept": "text/event-stream", "authorization": f"Bearer {secret}"}
-    with shop.client.stream("GET", f"{HERE}/api/v1/stream", headers=headers) as answer:
-        lines = answer.iter_lines()
+    with shop.client.stream("GET", f"{HERE}/api/v1/stream", headers=headers) as response:
+        lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("data:"))
-        said = shop.end()
+        output = shop.end()
         list(lines)
-    assert "Application shutdown complete" in said, said
+    assert "Application shutdown complete" in output, output
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_without_a_schema_it_does_not_start(framework: str, empty_database_url: str) -> None:
     with served(f"tests.contrib.{framework}_shop:api", empty_database_url) as found:
-        said, _ = found.process.communicate(timeout=60)
+        output, _ = found.process.communicate(timeout=60)
     assert found.process.returncode != 0
-    assert "sereno migrate" in said
+    assert "sereno migrate" in output

@@ -1,4 +1,4 @@
-"""Jobs and notifications in the transaction of a session: there with its rows, or gone with them."""
+"""Jobs and notifications in the transaction of a SQLAlchemy session: committed or rolled back with its rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """What somebody bought."""
+    """An order of the shop."""
 
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -33,7 +33,7 @@ class Order(Base):
 
 @dataclass
 class Bought:
-    """What people are told."""
+    """The payload of the event."""
 
     order: int
 
@@ -60,7 +60,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def written(connection: psycopg.Connection) -> tuple[int, int, int]:
-    """Orders, jobs of ours, and events."""
+    """Return the number of orders, of jobs and of events."""
     return (
         one(connection, "select count(*) from orders"),
         one(connection, "select count(*) from sereno.jobs where task = 'confirm'"),
@@ -69,7 +69,7 @@ def written(connection: psycopg.Connection) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("regrets", [False, True])
-def test_a_session_writes_all_of_it_or_nothing(
+def test_a_session_commits_rows_jobs_and_events_together(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None], bought: Event[Bought], regrets: bool
 ) -> None:
     with Session(engine) as session:
@@ -88,7 +88,7 @@ def test_a_session_writes_all_of_it_or_nothing(
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("regrets", [False, True])
-async def test_an_async_session_does_too(
+async def test_an_async_session_commits_rows_jobs_and_events_together(
     engine: Engine,
     database_url: str,
     connection: psycopg.Connection,
@@ -109,7 +109,7 @@ async def test_an_async_session_does_too(
     assert written(connection) == ((0, 0, 0) if regrets else (1, 1, 1))
 
 
-def test_a_savepoint_takes_back_its_own(
+def test_a_savepoint_rolls_back_its_own_jobs(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
     with Session(engine) as session, session.begin():
@@ -122,17 +122,17 @@ def test_a_savepoint_takes_back_its_own(
     assert rows == [(1,), (3,)]
 
 
-def test_with_autocommit_there_is_no_transaction_to_take_back(
+def test_a_job_is_written_at_once_with_autocommit(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
-    """As the page says: it is written at once."""
+    """As documented: with autocommit it is written at once."""
     with Session(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
         confirm.using(session).enqueue(1)
         session.rollback()
     assert written(connection)[1] == 1
 
 
-def test_the_session_goes_on_as_it_was(engine: Engine, confirm: Task[[int], None]) -> None:
+def test_a_session_is_unchanged_after_enqueue(engine: Engine, confirm: Task[[int], None]) -> None:
     with Session(engine) as session, session.begin():
         order = Order(total=1)
         session.add(order)
@@ -141,7 +141,7 @@ def test_the_session_goes_on_as_it_was(engine: Engine, confirm: Task[[int], None
         assert session.scalars(select(Order.total)).all() == [1]
 
 
-def test_a_session_with_binds_gives_its_connection(
+def test_a_session_with_binds_can_enqueue(
     engine: Engine, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
     with Session(binds={Order: engine}) as session, session.begin():
@@ -151,7 +151,7 @@ def test_a_session_with_binds_gives_its_connection(
     assert written(connection)[1] == 1
 
 
-async def test_the_sync_side_of_an_async_session(
+async def test_the_sync_session_of_an_async_session_can_enqueue(
     engine: Engine, database_url: str, connection: psycopg.Connection, confirm: Task[[int], None]
 ) -> None:
     asynchronous = create_async_engine(sqlalchemy_url(database_url, "asyncpg"), poolclass=NullPool)
@@ -161,7 +161,7 @@ async def test_the_sync_side_of_an_async_session(
     assert written(connection)[1] == 1
 
 
-def test_an_engine_has_an_address(database_url: str, engine: Engine) -> None:
+def test_an_engine_has_a_database_url(database_url: str, engine: Engine) -> None:
     with psycopg.connect(address(engine)) as found:
         assert found.info.dbname == conninfo_to_dict(database_url)["dbname"]
     other = create_async_engine(

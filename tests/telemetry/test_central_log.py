@@ -1,4 +1,4 @@
-"""Lines of the central log: found by what is said of them, along an index, page by page, and forgotten in the end."""
+"""Lines of the central log: found by a search along an index, page by page, and deleted after their retention."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ LINES = (
 
 @pytest.fixture
 def lines(connection: psycopg.Connection) -> list[int]:
-    """Their ids, in the order above."""
+    """Return the ids of the lines, in the order above."""
     made = "insert into sereno.logs (level, event, message, tenant, job_id, task, queue, trace_id, session, at) values "
     values = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) returning id"
     return [one(connection, made + values, *line[:-1], NOW - timedelta(hours=line[-1])) for line in LINES]
@@ -64,13 +64,13 @@ def lines(connection: psycopg.Connection) -> list[int]:
         ("at:1d.. tenant:r43", [4, 2]),
     ],
 )
-def test_a_search_finds(connection: psycopg.Connection, lines: list[int], search: str, wanted: list[int]) -> None:
+def test_a_search_finds_lines(connection: psycopg.Connection, lines: list[int], search: str, wanted: list[int]) -> None:
     found = run(connection, list_lines(lines_wanted(search, NOW)))
     assert [lines.index(line.id) for line in found.items] == wanted
 
 
 @pytest.mark.parametrize(
-    ("search", "words"),
+    ("search", "message"),
     [
         ("jobs:1", "did you mean job?"),
         ("job:one", '"one" is not a number'),
@@ -80,12 +80,12 @@ def test_a_search_finds(connection: psycopg.Connection, lines: list[int], search
         ("-at:1h..", "cannot be negated"),
     ],
 )
-def test_what_is_not_understood_is_refused(search: str, words: str) -> None:
-    with pytest.raises(InvalidArguments, match=words):
+def test_invalid_searches_are_refused(search: str, message: str) -> None:
+    with pytest.raises(InvalidArguments, match=message):
         lines_wanted(search, NOW)
 
 
-def test_pages_and_what_is_new(connection: psycopg.Connection, lines: list[int]) -> None:
+def test_lines_are_paged_and_new_lines_are_found(connection: psycopg.Connection, lines: list[int]) -> None:
     first = run(connection, list_lines(limit=2))
     assert ([line.id for line in first.items], first.next) == (lines[:2:-1], lines[3])
     rest = run(connection, list_lines(limit=3, before=first.next))
@@ -93,7 +93,7 @@ def test_pages_and_what_is_new(connection: psycopg.Connection, lines: list[int])
     assert [line.id for line in run(connection, new_lines(LogFilter(), lines[1]))] == lines[2:]
 
 
-def test_a_line_that_was_written_late_is_found_by_when_it_was_said(connection: psycopg.Connection) -> None:
+def test_a_line_written_late_is_found_by_the_time_it_was_logged(connection: psycopg.Connection) -> None:
     made = "insert into sereno.logs (level, event, message, at) values ('info', 'x', %s, %s)"
     for message, minutes in (("one", 0), ("two", 9), ("late", 0), ("later", 60), ("last", 61)):
         connection.execute(made, [message, NOW + timedelta(minutes=minutes)])
@@ -101,7 +101,7 @@ def test_a_line_that_was_written_late_is_found_by_when_it_was_said(connection: p
     assert [line.message for line in found.items] == ["late", "one"]
 
 
-def test_a_list_goes_along_an_index_and_stops_when_it_is_full(connection: psycopg.Connection) -> None:
+def test_a_list_reads_one_index_and_stops_at_its_limit(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.logs (at, level, event, message, tenant, job_id, trace_id) "
         "select sereno.now(), 'info', 'e' || n % 5, 'm', 't' || n % 10, n % 1000, 'x' || n % 100 "
@@ -112,22 +112,22 @@ def test_a_list_goes_along_an_index_and_stops_when_it_is_full(connection: psycop
     if connection.info.server_version >= GENERIC_PLAN_SINCE:
         generic = connection.execute(f"explain (generic_plan) {numbered(sql)}".encode()).fetchall()
         assert [row[0] for row in generic if "Seq Scan on logs" in row[0] or "Bitmap" in row[0]] == []
-    # No more than there are of the one that is named.
-    most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:nobody": 1, "level:info": 20, "at:..2026-01-01": 1}
+    # The plan reads no more rows than the named value has.
+    most = {"job:7": 30, "trace:x7": 300, "tenant:t7": 3000, "tenant:none": 1, "level:info": 20, "at:..2026-01-01": 1}
     for search, bound in ({"": 20} | most).items():
-        looked = lines_wanted(search, NOW).params() | {
+        params = lines_wanted(search, NOW).params() | {
             "limit": 20,
             "before": None,
             "after": 0,
             "window": central_log.WINDOW,
         }
-        plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), looked))
+        plan = "\n".join(row[0] for row in connection.execute(f"explain analyze {sql}".encode(), params))
         touched = [float(rows) for rows in re.findall(r"actual time=\S+ rows=([\d.]+)", plan)]
         assert "Seq Scan on logs" not in plan, (search, plan)
         assert max(touched) <= bound, (search, plan)
 
 
-def test_lines_are_forgotten_from_the_old_end(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_lines_are_deleted_first(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(central_log, "BATCH", 10)
     made = "insert into sereno.logs (at, level, event, message) select sereno.now(), 'info', 'x', n::text from "
     connection.execute((made + "generate_series(1, 25) as n").encode())

@@ -1,4 +1,4 @@
-"""A task that nothing but a signal ends, for a process that is killed."""
+"""A task that only a signal can end, for tests that kill a process."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ app = Sereno()
 
 @app.task(name="holds_the_interpreter", isolate=True)
 async def holds_the_interpreter(where: str) -> None:
-    """Says who runs it, then counts in C for days: no other thread and no signal handler of Python gets a turn."""
+    """Write the pids to a file, then count in C for days: no other thread and no Python signal handler can run."""
     unready = Path(where).with_suffix(".unready")
     unready.write_text(f"{os.getpid()} {os.getppid()}")
     unready.rename(where)

@@ -44,10 +44,8 @@ async def test_the_effects_of_a_batch_happen_once(app: Sereno, connection: psyco
     assert rows.fetchall() == [(1, True)] * COUNT
 
 
-async def test_a_batch_of_which_one_job_is_no_longer_ours_has_no_effect(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
-    """It fails as a whole; the others are tried again, and the lost one runs where it is now."""
+async def test_a_batch_that_lost_one_job_is_rolled_back(app: Sereno, connection: psycopg.Connection) -> None:
+    """The batch fails as a whole: the others are retried, and the lost job runs in its new session."""
     lost: list[int] = []
     sizes: list[int] = []
 
@@ -75,7 +73,7 @@ async def test_a_batch_of_which_one_job_is_no_longer_ours_has_no_effect(
     assert errors == [(job_id, "retry", "LeaseLost") for job_id in ids if job_id != lost[0]]
 
 
-async def test_a_job_that_the_batch_never_got_is_not_settled_with_it(
+async def test_a_job_excluded_from_the_batch_is_not_settled_with_it(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(batch=COUNT)
@@ -93,11 +91,11 @@ async def test_a_job_that_the_batch_never_got_is_not_settled_with_it(
     assert effects(connection) == list(range(COUNT - 1))
 
 
-async def test_what_a_handler_says_after_its_commit_is_only_told(
+async def test_an_outcome_after_the_commit_is_only_logged(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(batch=2)
-    async def answers(ctx: Context, orders: list[int]) -> list[Any]:
+    async def returns(ctx: Context, orders: list[int]) -> list[Any]:
         async with ctx.transaction():
             pass
         return [Retry("again"), None]
@@ -114,10 +112,10 @@ async def test_what_a_handler_says_after_its_commit_is_only_told(
             pass
         return Retry("again")
 
-    jobs = await app.aenqueue_many([answers.job(1), answers.job(2), raises.job(1), raises.job(2), single.job()])
+    jobs = await app.aenqueue_many([returns.job(1), returns.job(2), raises.job(1), raises.job(2), single.job()])
     async with app.working():
         await auntil(lambda: {state(connection, job.id) for job in jobs} == {"succeeded"})
-    told = [r for r in caplog.records if getattr(r, "event", "") == "job.error_after_success"]
+    logged = [r for r in caplog.records if getattr(r, "event", "") == "job.error_after_success"]
     ids = [job.id for job in jobs]
-    assert sorted(r.sereno_fields["job_id"] for r in told) == [ids[0], *ids[2:]]  # type: ignore[attr-defined]
+    assert sorted(r.sereno_fields["job_id"] for r in logged) == [ids[0], *ids[2:]]  # type: ignore[attr-defined]
     assert not [r for r in caplog.records if getattr(r, "event", "") == "job.retry"]

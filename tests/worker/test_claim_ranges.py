@@ -1,4 +1,4 @@
-"""A claim reads a bounded part of a large index, all of a small one, and everything in the end."""
+"""A claim reads a bounded part of a large index and all of a small one; look-backs read everything over time."""
 
 import msgspec
 import pytest
@@ -33,13 +33,13 @@ def width(read: list[tuple[int, int]], head: int) -> int:
     return sum(min(ceiling, head) - floor for floor, ceiling in read)
 
 
-def test_a_small_index_is_read_to_its_end_and_from_its_beginning() -> None:
+def test_a_small_index_is_read_completely() -> None:
     small = ranges(10**9, SMALL_INDEX, Floors({"default:5": 500}))
     assert steps(small) == [(500, UNBOUNDED)]
     assert steps(small, back=True) == [(0, 500), (500, UNBOUNDED)]
 
 
-def test_a_large_index_is_read_in_bounded_ranges_and_what_is_new_is_always_among_them() -> None:
+def test_a_large_index_is_read_in_bounded_ranges_that_include_new_jobs() -> None:
     head = 40_000_000
     large = ranges(head)
     seen, now = 0, 0.0
@@ -47,7 +47,7 @@ def test_a_large_index_is_read_in_bounded_ranges_and_what_is_new_is_always_among
         now += 10.0
         read = steps(large, now)
         assert width(read, head) <= WIDEST
-        assert read[0][0] == seen, "it goes on where the last one stopped"
+        assert read[0][0] == seen, "it continues where the last one stopped"
         assert read[-1][1] == UNBOUNDED
         assert read[-1][0] <= head
         seen = min(read[0][1], head)
@@ -56,7 +56,7 @@ def test_a_large_index_is_read_in_bounded_ranges_and_what_is_new_is_always_among
     assert steps(large, now + 1) == [(head, UNBOUNDED)]
 
 
-def test_a_look_back_goes_on_where_it_stopped_until_it_has_read_everything_below_the_floor() -> None:
+def test_look_backs_continue_until_everything_below_the_floor_is_read() -> None:
     head = 30_000_000
     large = ranges(head, floors=Floors({"default:5": head}))
     seen = 0
@@ -74,7 +74,7 @@ def test_a_look_back_goes_on_where_it_stopped_until_it_has_read_everything_below
     assert steps(large, back=True)[0][0] == 0
 
 
-def test_a_claim_that_exceeded_its_time_is_followed_by_the_narrowest() -> None:
+def test_a_claim_that_timed_out_is_followed_by_the_narrowest_range() -> None:
     head = 10**9
     large = ranges(head, floors=Floors({"default:5": head}))
     for _ in range(20):
@@ -87,7 +87,7 @@ def test_a_claim_that_exceeded_its_time_is_followed_by_the_narrowest() -> None:
     assert narrow == (wide[0], wide[0] + NARROWEST), "at the same place"
 
 
-def test_what_was_taken_far_above_the_floor_does_not_raise_it() -> None:
+def test_jobs_claimed_far_above_the_floor_do_not_raise_it() -> None:
     floors = Floors({"default:5": 10})
     large = ranges(10**9, floors=floors)
     assert len(steps(large)) == 2
@@ -97,7 +97,7 @@ def test_what_was_taken_far_above_the_floor_does_not_raise_it() -> None:
     assert floors.of("default", 5) == 12
 
 
-def test_floors_stay_behind_numbers_that_were_drawn_a_moment_ago() -> None:
+def test_floors_stay_below_recent_sequence_values() -> None:
     floors = Floors()
     large = ranges(100, floors=floors)
     for now, head in ((0.0, 200), (SETTLED_AFTER / 2, 300), (SETTLED_AFTER * 1.1, 400)):
@@ -116,7 +116,7 @@ def test_while_the_index_is_small_only_a_slow_claim_raises_its_floor(cost: float
     assert floors.of("default", 5) == floor
 
 
-def test_a_pause_that_ends_brings_the_floors_back() -> None:
+def test_floors_are_reset_when_a_pause_ends() -> None:
     floors = Floors()
     large = ranges(5000, floors=floors)
     steps(large)
@@ -128,7 +128,7 @@ def test_a_pause_that_ends_brings_the_floors_back() -> None:
     assert floors.of("default", 5) == 0
 
 
-def test_a_look_back_that_found_more_than_there_was_room_for_reads_the_same_range_again() -> None:
+def test_a_look_back_that_filled_all_slots_reads_the_same_range_again() -> None:
     large = ranges(10**7, floors=Floors({"default:5": 10**7}))
     before = steps(large, back=True)[0]
     assert large.has_old([job(before[0] + 1)])
@@ -138,7 +138,7 @@ def test_a_look_back_that_found_more_than_there_was_room_for_reads_the_same_rang
 
 
 def test_the_first_pass_ends_while_a_backlog_is_drained() -> None:
-    """Jobs at the floor and above it are no finds of the look-back, so it has read all of its range."""
+    """Jobs at the floor or above it were not found by the look-back, so it has read all of its range."""
     small = ranges(10**9, SMALL_INDEX, Floors({"default:5": 500}))
     steps(small, back=True)
     again = small.has_old([job(500), job(501)])

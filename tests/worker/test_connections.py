@@ -1,4 +1,4 @@
-"""Connections of handlers: each slot of a worker has one, and waiting for one is no failure of the job."""
+"""Connections of handlers: each slot of a worker has one, and a job that gets none has not failed."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ async def test_every_slot_has_a_connection_however_small_the_pool_is(
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.5)
     app = Sereno(database_url, pool_size=1)
-    inside, everyone = 0, asyncio.Event()
+    inside, all_running = 0, asyncio.Event()
 
     @app.task(retry=NEVER_AGAIN)
     async def report(ctx: Context) -> None:
@@ -27,8 +27,8 @@ async def test_every_slot_has_a_connection_however_small_the_pool_is(
             await own.execute("select 1")
             inside += 1
             if inside == 12:
-                everyone.set()
-            await everyone.wait()
+                all_running.set()
+            await all_running.wait()
 
     await app.aenqueue_many([report.job() for _ in range(12)])
     async with app.working({"default": 12}):
@@ -42,13 +42,13 @@ async def test_every_thread_has_a_connection_however_small_the_pool_is(
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.5)
     app = Sereno(database_url, pool_size=1)
-    everyone = threading.Barrier(6)
+    all_running = threading.Barrier(6)
 
     @app.task(retry=NEVER_AGAIN)
     def report(ctx: Context) -> None:
         with ctx.transaction() as own:
             own.execute("select 1")
-            everyone.wait(30)
+            all_running.wait(30)
 
     await app.aenqueue_many([report.job() for _ in range(6)])
     async with app.working({"default": 6}):
@@ -57,11 +57,11 @@ async def test_every_thread_has_a_connection_however_small_the_pool_is(
     await app.aclose()
 
 
-async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
+async def test_handlers_that_need_a_second_connection_do_not_deadlock(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, pool_size=1)
-    inside, everyone = 0, asyncio.Event()
+    inside, all_running = 0, asyncio.Event()
 
     @app.task(retry=NEVER_AGAIN)
     async def report(ctx: Context) -> None:
@@ -70,8 +70,8 @@ async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
             await own.execute("select 1")
             inside += 1
             if inside == 8:
-                everyone.set()
-            await everyone.wait()
+                all_running.set()
+            await all_running.wait()
             await ctx.step("second", dict)
 
     await app.aenqueue_many([report.job() for _ in range(8)])
@@ -81,7 +81,7 @@ async def test_handlers_that_hold_a_connection_and_ask_for_a_second_all_get_on(
     await app.aclose()
 
 
-async def test_a_job_that_waits_in_vain_for_a_connection_is_put_off_and_has_not_failed(
+async def test_a_job_that_gets_no_pooled_connection_is_postponed_without_a_failure(
     database_url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "PATIENCE", 0.1)
@@ -100,7 +100,7 @@ async def test_a_job_that_waits_in_vain_for_a_connection_is_put_off_and_has_not_
     await app.aclose()
 
 
-async def test_a_job_to_which_the_server_gives_no_connection_is_put_off_and_has_not_failed(
+async def test_a_job_is_postponed_without_a_failure_if_the_server_has_no_connection(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url)
@@ -116,7 +116,7 @@ async def test_a_job_to_which_the_server_gives_no_connection_is_put_off_and_has_
     await report.aenqueue()
     async with app.working({"default": 1}):
         await began.wait()
-        # Superusers are not limited, and the tests are one: the limit is that of a role.
+        # Connection limits do not apply to superusers such as the test user, so the limit is set on a role.
         connection.execute("create role few login connection limit 0")
         try:
             app.database._url = app.database.url.replace("postgres@", "few@")

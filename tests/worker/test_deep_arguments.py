@@ -1,4 +1,4 @@
-"""Arguments are nested at most a hundred deep; a job that cannot be read is parked, and those claimed with it run."""
+"""Arguments are nested at most 100 deep; a job that cannot be read is dead, and jobs claimed with it run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from sereno.database.statement import run
 from tests.facts import auntil, one, state
 
 OTHERS = 20
-# Deeper than Python's own readers go.
+# Deeper than Python's JSON decoders accept.
 ABYSS = 3000
 
 
@@ -22,7 +22,7 @@ class Fact:
 
 
 def nested(depth: int) -> Any:
-    """So many lists inside each other."""
+    """Return lists nested to this depth."""
     value: list[Any] = []
     for _ in range(depth - 1):
         value = [value]
@@ -30,16 +30,16 @@ def nested(depth: int) -> Any:
 
 
 def as_json(depth: int) -> str:
-    """Arguments of which the object is the first level."""
+    """Return JSON arguments of this depth; the object is the first level."""
     return '{"value": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
 
 
 def allow_any_depth(connection: psycopg.Connection) -> None:
-    """As a table that was written before the bound was."""
+    """Drop the check, as in a table from before it was introduced."""
     connection.execute("alter domain sereno.bounded_json drop constraint nested_at_most_100_deep")
 
 
-def test_the_library_refuses_what_is_nested_too_deep(app: Sereno, connection: psycopg.Connection) -> None:
+def test_the_library_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(value: Any) -> None: ...
 
@@ -61,7 +61,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_sql_refuses_what_is_nested_too_deep(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+def test_sql_refuses_arguments_nested_too_deep(app: Sereno, connection: psycopg.Connection, name: str) -> None:
     app.event("bare", Fact, channels=[in_app])
     run(connection, app.notifications.declare())
     for depth in (DEEPEST + 1, ABYSS):
@@ -70,7 +70,7 @@ def test_sql_refuses_what_is_nested_too_deep(app: Sereno, connection: psycopg.Co
     connection.execute(WRITES[name].encode(), [as_json(DEEPEST)])
 
 
-def test_a_compressed_value_is_looked_through(connection: psycopg.Connection) -> None:
+def test_the_depth_of_a_compressed_value_is_checked(connection: psycopg.Connection) -> None:
     connection.execute("create temp table stored (args jsonb)")
     connection.execute("insert into stored values (%s::jsonb)", [as_json(ABYSS)])
     assert one(connection, "select pg_column_compression(args) is not null from stored")
@@ -78,7 +78,7 @@ def test_a_compressed_value_is_looked_through(connection: psycopg.Connection) ->
         connection.execute("select sereno.enqueue('work', args) from stored")
 
 
-def test_python_and_postgresql_mean_the_same_depth(connection: psycopg.Connection) -> None:
+def test_python_and_postgresql_count_the_same_depth(connection: psycopg.Connection) -> None:
     def refuses(text: str) -> bool:
         try:
             connection.execute("select %s::jsonb::sereno.bounded_json", [text])
@@ -97,7 +97,7 @@ def test_python_and_postgresql_mean_the_same_depth(connection: psycopg.Connectio
     assert [deep for deep, _ in found] == [False] * 3 + [True] * 2 + [False] * 4 + [True, False]
 
 
-async def test_a_job_nested_too_deep_harms_no_other_of_its_claim(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_nested_too_deep_affects_no_other_of_its_claim(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(value: Any) -> None: ...
 
@@ -111,7 +111,9 @@ async def test_a_job_nested_too_deep_harms_no_other_of_its_claim(app: Sereno, co
     assert str(one(connection, "select reason from sereno.history where id = %s", deep)).startswith("undecodable")
 
 
-async def test_nor_under_limits_and_in_batches(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_nested_too_deep_affects_no_other_under_limits_or_in_batches(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task(concurrency=Limit(3))
     async def limited(value: Any) -> None: ...
 
@@ -119,7 +121,7 @@ async def test_nor_under_limits_and_in_batches(app: Sereno, connection: psycopg.
     async def together(values: list[Any]) -> None: ...
 
     allow_any_depth(connection)
-    # As a worker does: what comes by SQL knows the limits then.
+    # As a worker does, so that jobs from SQL know the limits.
     await app.adeclare()
     text = as_json(ABYSS)
     others = await app.aenqueue_many([limited.job(n) for n in range(OTHERS)])
@@ -134,7 +136,9 @@ async def test_nor_under_limits_and_in_batches(app: Sereno, connection: psycopg.
     assert one(connection, "select max(attempt) from sereno.history") == 1
 
 
-async def test_what_else_cannot_be_read_is_parked_with_the_column(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_with_an_unreadable_column_is_dead_and_names_the_column(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task
     async def work(value: Any) -> None: ...
 

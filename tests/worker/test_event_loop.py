@@ -1,4 +1,4 @@
-"""A task that a handler starts cannot end the loop that runs all the others."""
+"""A task that a handler starts cannot end the event loop of the worker."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ async def leave(error: type[BaseException]) -> None:
 
 @pytest.fixture(autouse=True)
 def signals_are_taken_over() -> Any:
-    """As a worker does before it runs anything."""
+    """Install signal handlers, as a worker does when it starts."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
@@ -32,7 +32,7 @@ def signals_are_taken_over() -> Any:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_the_one_who_awaits_it_gets_it_and_the_others_go_on(loop: str, error: type[BaseException]) -> None:
+def test_only_the_awaiting_handler_gets_system_exit_and_others_continue(loop: str, error: type[BaseException]) -> None:
     ended: list[str] = []
 
     async def neighbour(number: int) -> None:
@@ -66,12 +66,12 @@ def test_the_one_who_awaits_it_gets_it_and_the_others_go_on(loop: str, error: ty
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_the_program_itself_raises_ends_it(loop: str) -> None:
+def test_system_exit_of_the_main_coroutine_ends_the_loop(loop: str) -> None:
     with pytest.raises(SystemExit):
         run_loop(leave(SystemExit), LOOPS[loop])
 
 
-def test_before_signals_are_taken_over_ctrl_c_ends_it() -> None:
+def test_ctrl_c_ends_the_loop_before_signal_handlers_are_installed() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def main() -> None:
@@ -82,7 +82,7 @@ def test_before_signals_are_taken_over_ctrl_c_ends_it() -> None:
         run_loop(main())
 
 
-async def test_in_a_process_of_its_own_it_is_a_failure_and_no_crash(
+async def test_system_exit_in_an_isolated_process_is_a_failure_and_no_crash(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     isolated_tasks.adopt(app)

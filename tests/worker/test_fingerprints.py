@@ -1,4 +1,4 @@
-"""A failure carries its fingerprint wherever it is written down; a success carries and costs none."""
+"""A failure is stored with its fingerprint everywhere; a success has none."""
 
 import psycopg
 import pytest
@@ -14,9 +14,7 @@ from tests.worker.isolation import isolated_tasks
 HOSTILE = ["\x00", "\ud800", "x" * 1_000_000, "\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "%s %(a)s {}", ""]
 
 
-async def test_the_tries_and_the_death_of_a_job_have_one_fingerprint(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_all_failed_attempts_of_a_job_have_one_fingerprint(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1m", jitter=0))
     async def charge(order: int) -> None:
         raise OSError(f"order {order} was refused")
@@ -47,7 +45,7 @@ async def test_the_tries_and_the_death_of_a_job_have_one_fingerprint(
     assert one(connection, "select count(*) from sereno.attempts where fingerprint = %s", fingerprint) == 4
 
 
-async def test_what_is_no_failure_has_none(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_outcomes_that_are_no_failures_have_no_fingerprint(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(number: int) -> None:
         if number:
@@ -81,7 +79,7 @@ async def test_successes_are_counted_by_their_tries(app: Sereno, connection: psy
 
 
 @pytest.mark.parametrize("kind", [Dead, ValueError, KeyError])
-async def test_whatever_a_handler_says_its_job_settles(
+async def test_any_error_of_a_handler_settles_its_job(
     app: Sereno, connection: psycopg.Connection, kind: type[Exception]
 ) -> None:
     @app.task(retry=0)
@@ -99,7 +97,7 @@ async def test_whatever_a_handler_says_its_job_settles(
         assert app.database.run(error_operations.show(group.fingerprint)) is not None
 
 
-async def test_a_process_of_its_own_that_died_is_a_kind_of_failure(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_crashed_isolated_process_has_a_fingerprint(app: Sereno, connection: psycopg.Connection) -> None:
     isolated_tasks.adopt(app)
     job = (await app.aenqueue_many([isolated_tasks.kills_its_process.job()]))[0]
     async with app.working():
@@ -117,7 +115,7 @@ class WordlessError(Exception):
         raise RuntimeError("not even these")
 
 
-async def test_an_error_without_any_words_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_error_whose_text_raises_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(1, first="1h"))
     async def work() -> None:
         raise WordlessError

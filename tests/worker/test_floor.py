@@ -1,4 +1,4 @@
-"""Where a claim starts, and how often it looks back. Pure: time comes in through the door."""
+"""Where a claim starts, and how often it scans below its floor. Pure: time is a parameter."""
 
 from itertools import pairwise
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from sereno.worker.floor import AFTER_FAILURE, LONGEST, SHARE, SHORTEST, Ages, Floors, LookBack, Reach
 
 
-def test_a_floor_starts_at_zero_or_where_another_session_stood() -> None:
+def test_a_floor_starts_at_zero_or_at_a_published_value() -> None:
     assert Floors().of("default", 5) == 0
     floors = Floors({"default:5": 40})
     assert (floors.of("default", 5), floors.of("default", 6), floors.of("other", 5)) == (40, 0, 0)
     assert floors.published() == {"default:5": 40}
 
 
-def test_a_claim_raises_the_floor_to_the_lowest_it_got() -> None:
+def test_a_claim_raises_the_floor_to_its_lowest_value() -> None:
     floors = Floors()
     floors.claimed("default", 5, [12, 10, 11], filled=True)
     assert floors.of("default", 5) == 10
@@ -24,7 +24,7 @@ def test_a_claim_raises_the_floor_to_the_lowest_it_got() -> None:
     assert floors.of("default", 5) == 13
 
 
-def test_old_work_lowers_the_floor_only_while_there_is_more_of_it() -> None:
+def test_old_jobs_lower_the_floor_only_while_there_are_more_of_them() -> None:
     floors = Floors({"default:5": 100})
     floors.claimed("default", 5, [7, 8], filled=False)
     assert floors.of("default", 5) == 100
@@ -32,7 +32,7 @@ def test_old_work_lowers_the_floor_only_while_there_is_more_of_it() -> None:
     assert floors.of("default", 5) == 7
 
 
-def test_old_and_new_work_together_mean_that_the_old_is_exhausted() -> None:
+def test_a_claim_of_old_and_new_jobs_has_exhausted_the_old_ones() -> None:
     floors = Floors({"default:5": 100})
     floors.claimed("default", 5, [7, 100, 101], filled=True)
     assert floors.of("default", 5) == 100
@@ -49,11 +49,11 @@ def test_a_floor_never_rises_above_what_was_claimed(claims: list[list[int]], fil
 
 
 @given(st.floats(0, 1e6), st.floats(0, 100), st.floats(0, 1))
-def test_a_look_back_costs_its_share_of_the_time_and_never_waits_long(now: float, cost: float, usual: float) -> None:
+def test_a_look_back_takes_its_share_of_the_time_within_bounds(now: float, cost: float, usual: float) -> None:
     back = LookBack()
     assert back.begins(now)
     back.done(now, cost, usual)
-    assert back.due_in(now) == pytest.approx(SHORTEST, abs=1e-6), "one slow look may be chance"
+    assert back.due_in(now) == pytest.approx(SHORTEST, abs=1e-6), "one slow look-back may be chance"
     assert not back.begins(now)
     back.done(now, cost, usual)
     rest = min(LONGEST, max(SHORTEST, max(0.0, cost - usual) / SHARE))
@@ -61,7 +61,7 @@ def test_a_look_back_costs_its_share_of_the_time_and_never_waits_long(now: float
     assert back.due_in(now + rest * 1.01) == 0
 
 
-def test_what_is_asked_for_during_a_look_is_for_the_next_one() -> None:
+def test_a_look_back_requested_during_one_applies_to_the_next() -> None:
     back = LookBack()
     back.done(0.0, 10.0, 0.0)
     back.done(0.0, 10.0, 0.0)
@@ -74,7 +74,7 @@ def test_what_is_asked_for_during_a_look_is_for_the_next_one() -> None:
     assert not back.begins(2.0)
 
 
-def test_a_look_back_that_exceeded_its_time_is_not_tried_again_at_once() -> None:
+def test_a_look_back_that_timed_out_is_not_retried_at_once() -> None:
     back = LookBack()
     assert back.begins(100.0)
     back.failed(115.0)
@@ -82,7 +82,7 @@ def test_a_look_back_that_exceeded_its_time_is_not_tried_again_at_once() -> None
     assert back.due_in(115.0) == AFTER_FAILURE > SHORTEST
 
 
-def test_ages_are_read_at_once_and_after_a_failure_part_by_part_until_all_are_read() -> None:
+def test_ages_are_read_part_by_part_after_a_timeout() -> None:
     ages = Ages(60.0, 1e9)
     assert ages.part == (1e9, 60.0)
     ages.done(0.001)
@@ -94,7 +94,7 @@ def test_ages_are_read_at_once_and_after_a_failure_part_by_part_until_all_are_re
         ages.done(10.0)
         if len(parts) == 3:
             ages.failed()
-            assert ages.part[1] == parts[-1][0], "it goes on where it stopped"
+            assert ages.part[1] == parts[-1][0], "it continues where it stopped"
             while ages.part[0] < 1e9:
                 parts.append(ages.part)
                 ages.done(0.001)
@@ -102,7 +102,7 @@ def test_ages_are_read_at_once_and_after_a_failure_part_by_part_until_all_are_re
     assert all(before[0] == after[1] for before, after in pairwise(parts))
 
 
-def test_a_reach_shrinks_when_a_look_back_fails_and_grows_until_it_is_unlimited_again() -> None:
+def test_a_reach_shrinks_after_a_timeout_and_grows_back_to_unlimited() -> None:
     reach = Reach(100)
     assert reach.start(10_000) == 0
     reach.failed()

@@ -1,4 +1,4 @@
-"""Every way out of a handler is an outcome: whatever it raises, its job settles and its slot is free again."""
+"""Whatever a handler raises, its job is settled and its slot is free again."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ ONCE = Backoff(0)
 
 
 async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: Task[Any, Any], plain: bool) -> None:
-    """One slot: a way out that does not free it keeps all the others waiting."""
+    """Run all in one slot: a handler exit that does not free the slot would block all others."""
     jobs = dict(zip(WAYS_OUT, await app.aenqueue_many([task.job(way) for way in WAYS_OUT]), strict=True))
     async with app.working({"default": 1}):
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs") == 0, patience=60)
@@ -30,7 +30,7 @@ async def assert_all_settle(app: Sereno, connection: psycopg.Connection, task: T
     assert found == wanted
 
 
-async def test_out_of_an_async_handler(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_an_async_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
     async def leaves(way: str) -> None:
         raise WAYS_OUT[way](way)
@@ -38,7 +38,7 @@ async def test_out_of_an_async_handler(app: Sereno, connection: psycopg.Connecti
     await assert_all_settle(app, connection, leaves, plain=False)
 
 
-async def test_out_of_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_a_sync_handler_settles_its_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=ONCE, timeout=None)
     def leaves(way: str) -> None:
         raise WAYS_OUT[way](way)
@@ -46,7 +46,7 @@ async def test_out_of_a_thread(app: Sereno, connection: psycopg.Connection) -> N
     await assert_all_settle(app, connection, leaves, plain=True)
 
 
-async def test_out_of_an_async_batch(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_an_async_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
     async def leaves(ways: list[str]) -> None:
         raise WAYS_OUT[ways[0]](ways[0])
@@ -54,7 +54,7 @@ async def test_out_of_an_async_batch(app: Sereno, connection: psycopg.Connection
     await assert_all_settle(app, connection, leaves, plain=False)
 
 
-async def test_out_of_a_batch_in_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_a_sync_batch_settles_its_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(batch=1, retry=ONCE, timeout=None)
     def leaves(ways: list[str]) -> None:
         raise WAYS_OUT[ways[0]](ways[0])
@@ -62,17 +62,23 @@ async def test_out_of_a_batch_in_a_thread(app: Sereno, connection: psycopg.Conne
     await assert_all_settle(app, connection, leaves, plain=True)
 
 
-async def test_out_of_a_process_of_its_own(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_an_isolated_async_handler_settles_its_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     isolated_tasks.adopt(app)
     await assert_all_settle(app, connection, isolated_tasks.leaves_alone, plain=False)
 
 
-async def test_out_of_a_thread_of_a_process_of_its_own(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_raised_by_an_isolated_sync_handler_settles_its_job(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     isolated_tasks.adopt(app)
     await assert_all_settle(app, connection, isolated_tasks.leaves_plainly_alone, plain=True)
 
 
-async def test_what_a_batch_returns_may_raise_or_have_no_end(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_batch_may_return_an_iterator_that_raises_or_is_infinite(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     def broken() -> Iterator[None]:
         yield None
         raise isolated_tasks.Panic
@@ -81,26 +87,26 @@ async def test_what_a_batch_returns_may_raise_or_have_no_end(app: Sereno, connec
         while True:
             yield None
 
-    answers: dict[str, Callable[[], Any]] = {"broken": broken, "endless": endless, "number": lambda: 7}
+    results: dict[str, Callable[[], Any]] = {"broken": broken, "endless": endless, "number": lambda: 7}
 
     @app.task(batch=1, retry=ONCE)
-    async def answer(names: list[str]) -> Any:
-        return answers[names[0]]()
+    async def returns(names: list[str]) -> Any:
+        return results[names[0]]()
 
-    jobs = await app.aenqueue_many([answer.job(name) for name in answers])
+    jobs = await app.aenqueue_many([returns.job(name) for name in results])
     async with app.working():
         await auntil(lambda: {state(connection, job.id) for job in jobs} == {"dead"})
 
 
 class Proxy:
-    """As proxies of web frameworks are outside of a request."""
+    """Like a proxy of a web framework outside a request."""
 
     @property  # type: ignore[misc]  # the point
     def __class__(self) -> Any:
         raise RuntimeError("outside of a request")
 
 
-async def test_a_value_that_cannot_be_looked_at_is_a_success(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_returning_a_value_whose_class_raises_is_a_success(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def gives() -> Any:
         return Proxy()
@@ -110,7 +116,7 @@ async def test_a_value_that_cannot_be_looked_at_is_a_success(app: Sereno, connec
         await auntil(lambda: state(connection, job.id) == "succeeded")
 
 
-async def test_a_coroutine_that_is_thrown_away_settles_nothing(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_discarded_coroutine_settles_nothing(app: Sereno, connection: psycopg.Connection) -> None:
     begun = asyncio.Event()
 
     @app.task
@@ -125,11 +131,11 @@ async def test_a_coroutine_that_is_thrown_away_settles_nothing(app: Sereno, conn
         assert running.task is not None
         coroutine: Any = running.task.get_coro()
         before = worker.executor.ended_jobs
-        # As the interpreter does with what a closed loop has left behind.
-        await asyncio.to_thread(_throw_away, coroutine)
+        # As the interpreter does with coroutines of a closed loop.
+        await asyncio.to_thread(_discard, coroutine)
         assert worker.executor.ended_jobs == before
         assert job.id in worker.executor.running
 
 
-def _throw_away(coroutine: Any) -> None:
+def _discard(coroutine: Any) -> None:
     coroutine.close()

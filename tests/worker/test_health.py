@@ -1,4 +1,4 @@
-"""The worker's health port answers probes, whatever other clients do to it."""
+"""The worker's health port responds to probes, whatever other clients do."""
 
 import asyncio
 import socket
@@ -32,15 +32,15 @@ def _half_a_request(health: HealthServer) -> socket.socket:
 
 
 async def _end(wire: socket.socket) -> bytes:
-    """Return what comes before the other side hangs up."""
+    """Return what is received before the other side closes the connection."""
     try:
         return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire, 1000), PATIENCE)
     except ConnectionResetError:
         return b""
 
 
-async def test_half_sent_requests_do_not_keep_probes_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    # They do not end by themselves while this test runs.
+async def test_half_sent_requests_do_not_block_probes(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The half-sent requests do not time out while this test runs.
     monkeypatch.setattr(module, "REQUEST_TIMEOUT", 600.0)
     with ExitStack() as sockets:
         slow = [sockets.enter_context(_half_a_request(health)) for _ in range(MOST_CONNECTIONS + 10)]
@@ -51,7 +51,7 @@ async def test_half_sent_requests_do_not_keep_probes_out(health: HealthServer, m
         assert len(health._connections) <= MOST_CONNECTIONS
 
 
-async def test_a_half_sent_request_is_given_up(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_half_sent_request_times_out(health: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_TIMEOUT", 0.2)
     with _half_a_request(health) as wire:
         assert await _end(wire) == b""

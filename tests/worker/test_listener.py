@@ -1,4 +1,4 @@
-"""NOTIFY is a hint that is used well: heard at once, rebuilt when lost, and never needed."""
+"""The listener reacts to NOTIFY at once and reconnects when lost; nothing depends on it."""
 
 import psycopg
 import pytest
@@ -7,7 +7,7 @@ from sereno import Sereno
 from sereno.worker import wakeups
 from tests.facts import auntil, one, state
 
-# So long that only what is told, or a rebuilt listener, can explain a start.
+# Seconds between polls: long enough that only a NOTIFY or a reconnected listener can explain a start.
 NEVER = 3600.0
 
 LISTENERS = (
@@ -16,7 +16,7 @@ LISTENERS = (
 )
 
 
-async def test_an_idle_worker_starts_what_it_is_told_of(database_url: str, connection: psycopg.Connection) -> None:
+async def test_an_idle_worker_starts_a_job_on_notify(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, poll=NEVER)
 
     @app.task
@@ -29,9 +29,7 @@ async def test_an_idle_worker_starts_what_it_is_told_of(database_url: str, conne
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
 
 
-async def test_a_lost_listener_is_rebuilt_and_looks_at_what_it_missed(
-    database_url: str, connection: psycopg.Connection
-) -> None:
+async def test_a_listener_reconnects_and_finds_missed_jobs(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, poll=NEVER)
 
     @app.task
@@ -45,7 +43,7 @@ async def test_a_lost_listener_is_rebuilt_and_looks_at_what_it_missed(
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
 
 
-async def test_a_soon_due_job_does_not_wait_for_the_next_look(
+async def test_a_job_due_soon_does_not_wait_for_the_next_poll(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, poll=NEVER)
@@ -60,10 +58,10 @@ async def test_a_soon_due_job_does_not_wait_for_the_next_look(
     assert one(connection, "select started_at >= run_at from sereno.history")
 
 
-async def test_while_it_is_told_often_a_worker_polls_and_no_enqueue_notifies(
+async def test_a_worker_notified_often_polls_and_no_enqueue_notifies(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However slowly this machine tells it.
+    # Even if notifications arrive slowly on this machine.
     monkeypatch.setattr(wakeups, "WITHIN", 3600.0)
     monkeypatch.setattr(wakeups, "PERIOD", 3600.0)
     ran: list[int] = []
@@ -85,7 +83,7 @@ async def test_while_it_is_told_often_a_worker_polls_and_no_enqueue_notifies(
                 await work.aenqueue(n)
             await auntil(lambda: {*range(100, 120)} <= {*ran})
             assert list(listener.notifies(timeout=0.1)) == []
-        # Few come: it wants to be told again.
+        # Few jobs arrive: the worker listens again.
         worker.claimer._wakeups._period_end = 0.0
         await auntil(lambda: one(connection, idle))
         await work.aenqueue(1000)

@@ -1,4 +1,4 @@
-"""The central log: what is said is kept in one place, and nobody who says something pays for it."""
+"""The log writer stores log lines in the database, without slowing or failing the code that logs."""
 
 import json
 import logging
@@ -21,33 +21,33 @@ from tests.facts import auntil, one, state
 ONCE = Backoff(0)
 
 
-def said(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
+def messages_of(connection: psycopg.Connection, event: str = "job.log") -> list[str]:
     rows = connection.execute("select message from sereno.logs where event = %s order by id", [event]).fetchall()
     return [row[0] for row in rows]
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries again at once."""
+    """The writer retries at once."""
     monkeypatch.setattr(log_writer, "AFTER_TROUBLE", 0.01)
 
 
-def keeper(app: Sereno, **settings: Any) -> LogWriter:
+def writer_of(app: Sereno, **settings: Any) -> LogWriter:
     return LogWriter(app.database.url, msgspec.structs.replace(app.settings, **settings))
 
 
-async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connection: psycopg.Connection) -> None:
-    async def answer() -> None:
-        raise ValueError("no answer")
+async def test_lines_of_handlers_and_of_the_engine_are_stored(app: Sereno, connection: psycopg.Connection) -> None:
+    async def ask_bank() -> None:
+        raise ValueError("no reply")
 
     @app.task(retry=ONCE)
     async def work(ctx: Context) -> None:
         ctx.log.info("not worth keeping")
         ctx.log.warning("%s is slow", "the bank", extra={"bank": "north", "api_key": "k-123"})
         try:
-            await answer()
+            await ask_bank()
         except ValueError:
-            ctx.log.exception("the bank does not answer")
+            ctx.log.exception("the bank does not reply")
             raise
 
     @app.task
@@ -64,9 +64,9 @@ async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connect
     ).fetchall()
     about = ("r42", job.id, "work", "default", "t-1", "1")
     assert first == ("warning", "job.log", "the bank is slow", *about, None)
-    assert second[:3] == ("error", "job.log", "the bank does not answer")
+    assert second[:3] == ("error", "job.log", "the bank does not reply")
     assert (third[:2], third[3:9]) == (("error", "job.dead"), about)
-    assert second[9].rstrip().endswith("ValueError: no answer")
+    assert second[9].rstrip().endswith("ValueError: no reply")
     assert one(connection, "select context from sereno.logs where message = 'the bank is slow'") == {
         "attempt": 1, "bank": "north", "api_key": "********",
     }  # fmt: skip
@@ -77,14 +77,14 @@ async def test_lines_of_handlers_and_of_the_engine_are_kept(app: Sereno, connect
     )
 
 
-async def test_nothing_is_kept_when_it_is_off_and_nobody_listens(app: Sereno, connection: psycopg.Connection) -> None:
-    async with keeper(app, keep_logs="off"):
+async def test_nothing_is_stored_when_the_central_log_is_off(app: Sereno, connection: psycopg.Connection) -> None:
+    async with writer_of(app, keep_logs="off"):
         emit(logging.ERROR, "job.log", "unheard")
         assert not any(isinstance(each, LogBuffer) for each in logging.getLogger("sereno").handlers)
     assert one(connection, "select count(*) from sereno.logs") == 0
 
 
-async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
+async def test_a_flood_of_lines_is_dropped_and_counted_without_slowing_a_job(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "MOST_LINES", 2000)
@@ -98,44 +98,44 @@ async def test_a_flood_neither_slows_nor_fails_a_job_and_is_counted(
     async with app.working():
         job = await work.aenqueue()
         await auntil(lambda: state(connection, job.id) == "succeeded")
-        await auntil(lambda: said(connection, DROPPED))
-        await auntil(lambda: said(connection)[-1:] == [f"drop {many - 1}"])
-    kept, told = said(connection), said(connection, DROPPED)
-    dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in told)
-    assert len(kept) + dropped == many
-    # The oldest went; what is left is in order.
-    assert kept == [f"drop {number}" for number in range(many - len(kept), many)]
+        await auntil(lambda: messages_of(connection, DROPPED))
+        await auntil(lambda: messages_of(connection)[-1:] == [f"drop {many - 1}"])
+    stored, reports = messages_of(connection), messages_of(connection, DROPPED)
+    dropped = sum(int(line.rpartition(": ")[2].replace(",", "")) for line in reports)
+    assert len(stored) + dropped == many
+    # The oldest lines were dropped; the rest is in order.
+    assert stored == [f"drop {number}" for number in range(many - len(stored), many)]
 
 
-async def test_a_database_that_is_away_is_waited_for(
+async def test_lines_wait_for_an_unreachable_database(
     app: Sereno, connection: psycopg.Connection, server_url: str, impatient: None
 ) -> None:
     log = JobLogger({"job_id": 7})
     name = connection.info.dbname
     elsewhere = psycopg.connect(server_url, autocommit=True)
-    async with keeper(app) as running:
+    async with writer_of(app) as running:
         log.warning("before")
-        await auntil(lambda: said(connection) == ["before"])
+        await auntil(lambda: messages_of(connection) == ["before"])
         elsewhere.execute(f"alter database {name} allow_connections false".encode())
         gone = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'sereno log'"
         assert one(connection, f"{gone} and datname = %s", name) == 1
         log.warning("meanwhile")
         tried = running.rounds
         await auntil(lambda: running.rounds > tried + 1)
-        assert said(connection) == ["before"]
+        assert messages_of(connection) == ["before"]
         elsewhere.execute(f"alter database {name} allow_connections true".encode())
         log.warning("after")
-        await auntil(lambda: said(connection) == ["before", "meanwhile", "after"])
+        await auntil(lambda: messages_of(connection) == ["before", "meanwhile", "after"])
     elsewhere.close()
     assert one(connection, "select count(*) from sereno.logs") == 3, "its own trouble is not in its own log"
 
 
-async def test_its_own_trouble_is_told_elsewhere_once(
+async def test_errors_of_the_writer_are_logged_once_to_other_handlers(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture, impatient: None
 ) -> None:
     log = JobLogger({})
     connection.execute("alter table sereno.logs rename to hidden")
-    async with keeper(app) as running:
+    async with writer_of(app) as running:
         for number in range(3):
             log.warning("%s", number)
             tried = running.rounds
@@ -143,20 +143,22 @@ async def test_its_own_trouble_is_told_elsewhere_once(
         connection.execute("alter table sereno.hidden rename to logs")
         log.warning("again")
     assert [record.event for record in caplog.records].count("logs.unwritten") == 1  # type: ignore[attr-defined]
-    assert said(connection) == ["again"]
-    assert said(connection, DROPPED)[0].endswith(": 3")
+    assert messages_of(connection) == ["again"]
+    assert messages_of(connection, DROPPED)[0].endswith(": 3")
 
 
-async def test_last_words_are_written_and_a_line_is_kept_once(app: Sereno, connection: psycopg.Connection) -> None:
-    async with keeper(app), keeper(app):
+async def test_the_last_lines_are_written_and_each_line_is_stored_once(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
+    async with writer_of(app), writer_of(app):
         for number in range(1200):
-            emit(logging.WARNING, "job.log", f"word {number}")
-    assert said(connection) == [f"word {number}" for number in range(1200)]
+            emit(logging.WARNING, "job.log", f"line {number}")
+    assert messages_of(connection) == [f"line {number}" for number in range(1200)]
 
 
 class Hostile:
     def __str__(self) -> str:
-        raise RuntimeError("do not look at me")
+        raise RuntimeError("cannot be converted")
 
     __repr__ = __str__
 
@@ -181,14 +183,14 @@ HOSTILE = {
 
 
 def record_of(message: Any, *args: Any, error: BaseException | None = None, **fields: Any) -> logging.LogRecord:
-    """As a logger makes it; a test's own handlers would stumble over these."""
+    """Return a record as a logger makes it; pytest's own handlers would fail on these."""
     about = (type(error), error, None) if error is not None else None
     made = logging.LogRecord("sereno.job", logging.WARNING, "", 0, message, args, about)
     made.sereno_fields = {"tenant": "r4\x002", "job_id": "none", "trace_id": "t" * 501, "queue": None} | fields
     return made
 
 
-def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connection) -> None:
+def test_any_log_record_can_be_stored(app: Sereno, connection: psycopg.Connection) -> None:
     circle: dict[str, Any] = {}
     circle["circle"] = circle
     records = (
@@ -203,7 +205,7 @@ def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connect
     lines = connection.execute("select message, context, tenant, trace_id, traceback from sereno.logs order by id")
     found = lines.fetchall()
     messages = [line[0] for line in found]
-    assert messages[:2] == ["half ? and whole", "%d (its arguments do not fit)"]
+    assert messages[:2] == ["half ? and whole", "%d (its arguments do not match the format)"]
     assert messages[-1] == "the end"
     assert len(messages[2]) == 10_001
     assert messages[-3].startswith(
@@ -212,13 +214,13 @@ def test_whatever_is_said_can_be_stored(app: Sereno, connection: psycopg.Connect
     assert found[-2][4].rstrip().endswith("? p-ok")
     assert len(found[-2][4]) <= 20_001
     assert all(len(json.dumps(line[1])) < 20_000 for line in found)
-    # What had to be changed to be stored is nobody's name.
+    # A name that had to be changed to be stored is not used as a name.
     assert {(line[2], line[3]) for line in found} == {(None, None)}
     stored = str(found)
     assert [secret for secret in (f"p-{number}" for number in range(1, 8)) if secret in stored] == []
 
 
-def test_what_cannot_be_said_hurts_nobody_and_is_counted() -> None:
+def test_a_record_that_cannot_be_formatted_is_counted_as_dropped() -> None:
     buffer = LogBuffer(logging.WARNING, 1, lambda: None)
     buffer.handle(record_of(Hostile()))
     assert (buffer.waiting, buffer.dropped) == (0, 1)
@@ -226,7 +228,7 @@ def test_what_cannot_be_said_hurts_nobody_and_is_counted() -> None:
     assert (buffer.waiting, buffer.dropped) == (1, 1)
 
 
-def test_the_deadline_of_a_job_passes_through() -> None:
+def test_the_timeout_error_of_a_job_is_not_swallowed() -> None:
     class Late:
         def __str__(self) -> str:
             raise TimeoutError
@@ -256,30 +258,28 @@ def test_the_buffer_is_bounded_in_bytes_too() -> None:
 
 PROGRAM = """
 import asyncio, logging, sys
-from sereno.worker.log_writer import LogKeeper
+from sereno.worker.log_writer import LogWriter
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 
 async def main():
-    async with LogKeeper(sys.argv[1], Settings()):
-        emit(logging.WARNING, "job.log", "heard on stderr as well")
+    async with LogWriter(sys.argv[1], Settings()):
+        emit(logging.WARNING, "job.log", "also written to stderr")
         emit(logging.INFO, "job.log", "not worth it")
 
 asyncio.run(main())
 """
 
 
-def test_where_nobody_has_set_up_logging_warnings_still_go_to_stderr(
-    database_url: str, connection: psycopg.Connection
-) -> None:
+def test_warnings_go_to_stderr_if_logging_is_not_configured(database_url: str, connection: psycopg.Connection) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, database_url], capture_output=True, text=True, timeout=60, check=True
     )
-    assert ran.stderr.splitlines() == ["heard on stderr as well"]
-    assert said(connection) == ["heard on stderr as well"]
+    assert ran.stderr.splitlines() == ["also written to stderr"]
+    assert messages_of(connection) == ["also written to stderr"]
 
 
-async def test_old_lines_are_forgotten_by_one_of_the_keepers(
+async def test_one_of_the_log_writers_deletes_old_lines(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.execute(
@@ -287,6 +287,6 @@ async def test_old_lines_are_forgotten_by_one_of_the_keepers(
         "case when n <= 12000 then 15 else 13 end), 'info', 'job.log', n::text from generate_series(1, 12010) as n"
     )
     monkeypatch.setattr(log_writer, "ASK_FIRST", 0.0)
-    async with keeper(app, keep_logs="off"):
+    async with writer_of(app, keep_logs="off"):
         await auntil(lambda: one(connection, "select count(*) from sereno.logs") == 10)
     assert one(connection, "select min(message::int) from sereno.logs") == 12001

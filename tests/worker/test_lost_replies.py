@@ -1,4 +1,4 @@
-"""Leases to the second, replies that are lost, sessions that are long gone, processes whose worker is killed."""
+"""Lease times, lost replies, sessions that ended long ago, and processes whose worker is killed."""
 
 import os
 import signal
@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("left", [0.5, 2.9], ids=str)
-def test_a_session_is_not_declared_dead_before_its_lease_is_over(connection: psycopg.Connection, left: float) -> None:
-    """By the database's clock. However long this test is held up, its end is not before the end of the lease."""
+def test_a_session_is_not_declared_dead_before_its_lease_expires(connection: psycopg.Connection, left: float) -> None:
+    """By the database's clock. However long this test is delayed, the session does not end before its lease."""
     owner = session(connection)
     connection.execute(
         "update sereno.sessions set lease_until = sereno.now() + make_interval(secs => %s) where id = %s", [left, owner]
@@ -44,44 +44,44 @@ def test_a_session_is_not_declared_dead_before_its_lease_is_over(connection: psy
 
 
 class LosesReplies(Line):
-    """A real connection. Of the next statement, the reply is lost after the server has done what it says."""
+    """A real connection that loses the reply of the next statement after the server has executed it."""
 
     loses = False
 
     async def run(self, operation: Operation[T], patience: float = PATIENCE, *, atomic: bool = False) -> T:
-        answer = await super().run(operation, patience, atomic=atomic)
+        reply = await super().run(operation, patience, atomic=atomic)
         if self.loses:
             self.loses = False
             raise DatabaseUnavailable("the reply was lost")
-        return answer
+        return reply
 
 
-async def test_what_landed_before_its_reply_was_lost_is_not_fenced(app: Sereno, database_url: str) -> None:
+async def test_an_outcome_applied_before_its_reply_was_lost_is_not_fenced(app: Sereno, database_url: str) -> None:
     with line(database_url) as connection:
         add(connection, 3)
         owner = session(connection)
         batch = take(connection, owner)
         lossy = LosesReplies(app.database.url, app.settings, "test")
         tally = Tally()
-        answered: list[int] = []
-        settler = Settler(lossy, owner, tally, lambda ids, _: answered.extend(ids), lambda: None)
+        confirmed: list[int] = []
+        settler = Settler(lossy, owner, tally, lambda ids, _: confirmed.extend(ids), lambda: None)
         try:
             for job in batch:
                 settler.add(settled(job, decided()), at_once=True)
             lossy.loses = True
             with pytest.raises(DatabaseUnavailable):
                 await settler.run_once()
-            assert answered == []
+            assert confirmed == []
             await settler.run_once()
         finally:
             await lossy.close()
-        assert sorted(answered) == sorted(job.id for job in batch)
+        assert sorted(confirmed) == sorted(job.id for job in batch)
         assert {state(connection, job.id) for job in batch} == {"succeeded"}
         assert tally.fenced == 0
 
 
-def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection: psycopg.Connection) -> None:
-    """A reply that comes late says nothing of the time since then."""
+def test_a_lease_counts_from_the_sending_of_the_heartbeat(app: Sereno, connection: psycopg.Connection) -> None:
+    """A late reply must not extend the lease beyond what the server granted."""
     owner = session(connection)
     settings = msgspec.structs.replace(app.settings, heartbeat=0.01, lease=30.0)
     heartbeat = Heartbeat(app.database.url, settings, owner, boot_clock())
@@ -93,10 +93,10 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection
     with connection.transaction():
         connection.execute("select from sereno.sessions where id = %s for update", [owner])
         heartbeat.start()
-        # On another connection: a transaction sees the activity of the moment in which it first asked.
+        # On another connection: a transaction caches pg_stat_activity at its first read.
         with psycopg.connect(app.database.url, autocommit=True) as other:
             until(lambda: one(other, waits))
-        # It was sent before this moment, and is answered after it. The thread ends with this beat.
+        # The heartbeat was sent before this moment, and its reply comes after it. The thread ends with this heartbeat.
         sent_before = boot_clock()
         ending = Thread(target=heartbeat.stop)
         ending.start()
@@ -106,10 +106,10 @@ def test_a_lease_counts_from_when_the_heartbeat_was_sent(app: Sereno, connection
 
 
 @pytest.mark.parametrize("fate", ["dead for two hours", "forgotten"])
-async def test_jobs_of_sessions_that_are_long_gone_come_back(
+async def test_jobs_of_sessions_that_ended_long_ago_are_rescued(
     app: Sereno, connection: psycopg.Connection, fate: str
 ) -> None:
-    """Those that ended lately are looked at all the time; the others now and then, and not never."""
+    """Sessions that ended recently are checked all the time, older ones now and then."""
     (number,) = add(connection, task="unknown here")
     owner = session(connection)
     take(connection, owner, tasks=("unknown here",))
@@ -124,7 +124,7 @@ async def test_jobs_of_sessions_that_are_long_gone_come_back(
 
 
 def is_gone(process: int) -> bool:
-    """Or only waits to be buried by whoever is to do that."""
+    """Return whether a process is gone, or a zombie that its parent has not reaped."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -133,7 +133,7 @@ def is_gone(process: int) -> bool:
 
 @pytest.fixture
 def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that runs jobs in processes of their own."""
+    """A worker process that runs isolated jobs."""
     code = (
         "import asyncio\n"
         "from tests.worker.mortal_tasks import app\n"
@@ -150,17 +150,17 @@ def family(database_url: str) -> Iterator[subprocess.Popen[bytes]]:
             worker.kill()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_an_isolated_job_ends_with_its_worker_whatever_it_does(
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a process when its parent dies")
+def test_an_isolated_process_dies_with_its_worker(
     connection: psycopg.Connection, family: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """Also one that never looks at its connection again, because its handler holds the interpreter."""
-    said = tmp_path / "said"
+    """Including one that never reads its socket again, because its handler holds the interpreter lock."""
+    pids = tmp_path / "pids"
     connection.execute(
-        "select sereno.enqueue('holds_the_interpreter', jsonb_build_object('where', %s::text))", [str(said)]
+        "select sereno.enqueue('holds_the_interpreter', jsonb_build_object('where', %s::text))", [str(pids)]
     )
-    until(said.exists)
-    isolated, parent = map(int, said.read_text().split())
+    until(pids.exists)
+    isolated, parent = map(int, pids.read_text().split())
     try:
         assert not is_gone(isolated)
         os.kill(parent, signal.SIGKILL)

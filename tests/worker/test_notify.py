@@ -1,4 +1,4 @@
-"""What is logged, and what is not; when outcomes are written."""
+"""Log lines of jobs, batched outcomes, and recovery from lost connections."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def test_log_lines_name_the_job_and_never_its_arguments(
     assert by_event["job.dead"]["error_type"] == "ValueError"
 
 
-async def test_outcomes_leave_in_batches_but_at_once_where_a_task_asks(
+async def test_outcomes_are_written_in_batches_or_at_once_if_a_task_requires_it(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settler, "FLUSH_AFTER", 3600.0)
@@ -59,25 +59,25 @@ async def test_outcomes_leave_in_batches_but_at_once_where_a_task_asks(
         assert state(connection, first.id) == "running"
         second = await hasty.aenqueue()
         await auntil(lambda: state(connection, second.id) == "succeeded")
-        # It went along.
+        # It was written in the same batch.
         assert state(connection, first.id) == "succeeded"
 
 
-async def test_jobs_that_no_living_worker_knows_are_reported(
+async def test_jobs_of_a_task_that_no_live_worker_knows_are_reported(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task
     async def known() -> None: ...
 
-    connection.execute("select sereno.enqueue('somebody_elses')")
+    connection.execute("select sereno.enqueue('unknown_here')")
     async with app.working():
-        await auntil(lambda: any("somebody_elses" in record.getMessage() for record in caplog.records))
+        await auntil(lambda: any("unknown_here" in record.getMessage() for record in caplog.records))
 
 
-async def test_one_outcome_that_cannot_be_stored_does_not_sink_the_others(
+async def test_an_outcome_that_cannot_be_stored_does_not_block_its_batch(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    """A trigger of the user's refuses one history row: its batch is halved until the bad one is alone."""
+    """A trigger of the user refuses one history row: the batch is halved until the bad row is alone."""
     connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin "
         "if new.args ->> 'n' = '13' and new.state = 'succeeded' then raise 'not this one'; end if; return new; end $$"
@@ -96,7 +96,7 @@ async def test_one_outcome_that_cannot_be_stored_does_not_sink_the_others(
     assert dead == [({"n": 13}, "its outcome could not be stored")]
 
 
-async def test_an_outage_is_waited_out(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worker_survives_lost_connections(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What an attempt's ending means for the job."""
+"""How the ending of an attempt settles its job."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ async def test_a_return_is_a_success_and_writes_one_row(app: Sereno, connection:
     assert row == (1, 0, True, {"n": 1})
 
 
-async def test_an_exception_is_retried_with_its_traceback_kept_and_never_early(
+async def test_an_exception_is_stored_with_its_traceback_and_never_retried_early(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(retry=QUICK)
@@ -118,7 +118,9 @@ async def test_an_error_that_postgresql_cannot_store_still_settles(app: Sereno, 
     assert "NUL" in one(connection, "select error_message from sereno.history")
 
 
-async def test_undecodable_arguments_are_parked_whole(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_job_with_undecodable_arguments_is_dead_with_its_arguments(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     @app.task
     async def work(n: int) -> None: ...
 
@@ -156,34 +158,34 @@ async def test_an_expired_job_does_not_run(app: Sereno, connection: psycopg.Conn
 
 
 async def test_the_handlers_own_commit_settles_the_job(app: Sereno, connection: psycopg.Connection) -> None:
-    connection.execute("create table ledger (job bigint)")
+    connection.execute("create table effects (job bigint)")
 
     @app.task
     async def work(ctx: Context) -> None:
         async with ctx.transaction() as own:
-            await own.execute("insert into ledger values (%s)", [ctx.job_id])
+            await own.execute("insert into effects values (%s)", [ctx.job_id])
 
     @app.task
     def plain(ctx: Context) -> None:
         with ctx.transaction() as own:
-            own.execute("insert into ledger values (%s)", [ctx.job_id])
+            own.execute("insert into effects values (%s)", [ctx.job_id])
 
     jobs = [await work.aenqueue(), await plain.aenqueue()]
     async with app.working():
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in jobs))
-    assert {row[0] for row in connection.execute("select job from ledger")} == {job.id for job in jobs}
+    assert {row[0] for row in connection.execute("select job from effects")} == {job.id for job in jobs}
 
 
 async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, connection: psycopg.Connection) -> None:
-    connection.execute("create table ledger (job bigint)")
+    connection.execute("create table effects (job bigint)")
     errors: list[BaseException] = []
 
     @app.task
     async def work(ctx: Context) -> None:
         try:
             async with ctx.transaction() as own:
-                await own.execute("insert into ledger values (%s)", [ctx.job_id])
-                # Somebody else has it now.
+                await own.execute("insert into effects values (%s)", [ctx.job_id])
+                # Another session has the job now.
                 connection.execute("update sereno.jobs set attempt = attempt + 1")
         except Exception as error:
             errors.append(error)
@@ -193,7 +195,7 @@ async def test_a_lost_lease_rolls_the_handlers_transaction_back(app: Sereno, con
     async with app.working():
         await auntil(lambda: errors)
     assert type(errors[0]).__name__ == "LeaseLost"
-    assert one(connection, "select count(*) from ledger") == 0
+    assert one(connection, "select count(*) from effects") == 0
     assert one(connection, "select count(*) from sereno.history") == 0
 
 
@@ -227,7 +229,7 @@ async def test_steps_run_once_and_are_skipped_by_a_retry(app: Sereno, connection
     assert sorted(calls) == ["file", "plain"]
 
 
-WAITS_FOR_ITS_DAY = """
+WAITS_FOR_ITS_PARTITION = """
 select exists (
     select from pg_locks join pg_database on pg_database.oid = database
     where datname = current_database() and not granted
@@ -236,10 +238,10 @@ select exists (
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["in a batch", "in its own transaction"])
-async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
+async def test_an_outcome_settled_while_its_partition_is_created_is_stored_in_it(
     app: Sereno, connection: psycopg.Connection, database_url: str, own: bool
 ) -> None:
-    """A row that had been sent to the partition of all other days would be refused there."""
+    """A row that was routed to the default partition would be refused there."""
     today = one(connection, "select 'history_done_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')")
     connection.execute(f"drop table sereno.{today}")
 
@@ -253,13 +255,13 @@ async def test_an_outcome_that_meets_the_making_of_its_day_is_stored_there(
     with psycopg.connect(database_url) as maker:
         maker.execute("select sereno.make_history_partition((now() at time zone 'UTC')::date)")
         async with app.working():
-            await auntil(lambda: one(connection, WAITS_FOR_ITS_DAY))
+            await auntil(lambda: one(connection, WAITS_FOR_ITS_PARTITION))
             maker.commit()
             await auntil(lambda: state(connection, job.id) == "succeeded")
     assert one(connection, f"select count(*) from sereno.{today}") == 1
 
 
-async def test_steps_end_with_their_jobs_however_many_end_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_steps_are_deleted_with_their_jobs_in_batches(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context, number: int) -> None:
         await ctx.step("one", asyncio.sleep, 0)
@@ -273,7 +275,7 @@ async def test_steps_end_with_their_jobs_however_many_end_at_once(app: Sereno, c
     assert one(connection, "select count(*) from sereno.steps") == 0
 
 
-async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_sleep_until_frees_the_slot_and_continues_afterwards(app: Sereno, connection: psycopg.Connection) -> None:
     morning = datetime.now(UTC) + timedelta(hours=8)
 
     @app.task
@@ -289,7 +291,7 @@ async def test_sleep_until_frees_the_worker_and_goes_on_afterwards(app: Sereno, 
         await auntil(lambda: state(connection, job.id) == "succeeded")
 
 
-async def test_progress_is_seen_while_it_runs(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_progress_is_visible_while_a_job_runs(app: Sereno, connection: psycopg.Connection) -> None:
     go_on = asyncio.Event()
 
     @app.task
@@ -305,7 +307,7 @@ async def test_progress_is_seen_while_it_runs(app: Sereno, connection: psycopg.C
         await auntil(lambda: one(connection, "select count(*) from sereno.progress") == 0)
 
 
-async def test_a_task_may_keep_no_history(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_task_may_store_no_history(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(history=False)
     async def work() -> None: ...
 
@@ -346,7 +348,7 @@ async def test_a_refused_enqueue_inside_a_handler_is_a_failure_like_any_other(
     assert one(connection, "select reason from sereno.history") == "failed 1 times"
 
 
-async def test_a_sleep_remembers_when_it_ends(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_the_end_of_a_sleep_is_stored(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work(ctx: Context) -> None:
         await ctx.sleep("three days", "3d")

@@ -1,4 +1,4 @@
-"""One job must never harm another: outcomes that cannot be described, encoded or stored end their own job only."""
+"""An outcome that cannot be described, encoded or stored affects only its own job."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ NEIGHBOURS = 20
 
 
 class DateTime(datetime):
-    """As pendulum.DateTime and pandas.Timestamp are."""
+    """Like pendulum.DateTime and pandas.Timestamp."""
 
 
 class Seconds(float):
-    """As numpy.float64 is."""
+    """Like numpy.float64."""
 
 
 def in_an_hour(kind: type[datetime] = DateTime) -> datetime:
@@ -37,15 +37,15 @@ def in_an_hour(kind: type[datetime] = DateTime) -> datetime:
 
 
 def tampered() -> Snooze:
-    asked = Snooze(1)
-    asked.wait, asked.until = None, datetime(2030, 1, 1)  # noqa: DTZ001 - the point
-    return asked
+    snooze = Snooze(1)
+    snooze.wait, snooze.until = None, datetime(2030, 1, 1)  # noqa: DTZ001 - the point
+    return snooze
 
 
 ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
     "datetime of a library": (lambda: Snooze(until=in_an_hour()), "scheduled"),
     "number of a library": (lambda: Snooze(Seconds(3600)), "scheduled"),
-    "told to wait": (lambda: RetryAfter(Seconds(3600), limit="none of that name"), "scheduled"),
+    "unknown limit": (lambda: RetryAfter(Seconds(3600), limit="none of that name"), "scheduled"),
     "reason that is no text": (lambda: Dead(7), "dead"),  # type: ignore[arg-type]  # the point
     "reason of bytes": (lambda: Cancel(b"\xff"), "cancelled"),  # type: ignore[arg-type]  # the point
     "tampered with": (tampered, "dead"),
@@ -55,7 +55,7 @@ ENDINGS: dict[str, tuple[Callable[[], BaseException], str]] = {
 KINDS = {name: (make, "dead") for name, make in HOSTILE.items()} | ENDINGS
 
 
-async def test_what_a_handler_raises_ends_its_own_job_and_no_other(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_anything_a_handler_raises_affects_only_its_own_job(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(retry=Backoff(0), timeout=None)
     async def poison(name: str) -> NoReturn:
         make, _ = KINDS[name]
@@ -82,7 +82,7 @@ class Refusing(logging.Filter):
         raise RuntimeError(f"no line of {record.name}")
 
 
-async def test_a_log_filter_that_raises_keeps_no_job_from_settling(
+async def test_a_log_filter_that_raises_blocks_no_settlement(
     app: Sereno, connection: psycopg.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @app.task(retry=Backoff(0))
@@ -100,19 +100,19 @@ async def test_a_log_filter_that_raises_keeps_no_job_from_settling(
     assert "a log line (job.dead) was not written: RuntimeError" in capsys.readouterr().err
 
 
-async def test_a_progress_note_that_cannot_be_stored_keeps_no_other_from_being_written(
+async def test_a_progress_note_that_cannot_be_stored_blocks_no_other(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     done = asyncio.Event()
     notes: list[Any] = ["a\x00b", "\ud800", object(), "fine"]
 
     @app.task
-    async def tells(ctx: Context, number: int) -> None:
+    async def reports(ctx: Context, number: int) -> None:
         while not done.is_set():
             ctx.progress(0.5, notes[number])
             await asyncio.sleep(0.01)
 
-    jobs = await app.aenqueue_many([tells.job(number) for number in range(len(notes))])
+    jobs = await app.aenqueue_many([reports.job(number) for number in range(len(notes))])
     async with app.working():
         await auntil(lambda: one(connection, "select count(*) from sereno.progress") == len(jobs))
         assert one(connection, "select note from sereno.progress where job_id = %s", jobs[-1].id) == "fine"
@@ -150,9 +150,7 @@ async def test_a_row_that_cannot_be_built_is_dead_and_its_batch_is_settled(
     assert {state(connection, job_id) for job_id in ids if job_id != ids[4]} == {"scheduled"}
 
 
-async def test_a_limit_that_cannot_be_closed_keeps_no_outcome_waiting(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_a_limit_that_cannot_be_closed_blocks_no_outcome(app: Sereno, connection: psycopg.Connection) -> None:
     (job_id,) = add(connection)
     own = session(connection)
     (job,) = take(connection, own)
@@ -170,7 +168,7 @@ REFUSE = """
 """
 
 
-async def test_an_outcome_that_is_refused_in_any_form_waits_apart_and_is_tried_again(
+async def test_an_outcome_that_cannot_be_stored_even_as_dead_is_retried_later(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     connection.execute(REFUSE)
@@ -179,20 +177,20 @@ async def test_an_outcome_that_is_refused_in_any_form_waits_apart_and_is_tried_a
     own = session(connection, tasks=("work", "refused"))
     jobs = take(connection, own, tasks=("work", "refused"))
     line = Line(app.url, app.settings, "settler")
-    told: set[int] = set()
-    settler = Settler(line, own, Tally(), lambda ids, _: told.update(ids), lambda: None)
+    confirmed: set[int] = set()
+    settler = Settler(line, own, Tally(), lambda ids, _: confirmed.update(ids), lambda: None)
     for job in jobs:
         settler.add(SettleResult(job.id, job.attempt, 0.0, SUCCEEDED))
     try:
         rest = await settler.run_once()
         assert 0 < rest <= 1
         assert {state(connection, job_id) for job_id in others} == {"succeeded"}
-        assert told == set(others)
+        assert confirmed == set(others)
         assert state(connection, refused) == "running"
         connection.execute("drop trigger refuse on sereno.history")
         settler.start()
         await auntil(lambda: state(connection, refused) == "succeeded")
-        await auntil(lambda: refused in told)
+        await auntil(lambda: refused in confirmed)
     finally:
         await settler.stop()
         await line.close()

@@ -1,4 +1,4 @@
-"""How jobs are run: in the loop, in threads, in processes, in batches; and how they are stopped."""
+"""How jobs run (in the loop, in threads, in processes, in batches) and how they are stopped."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.worker.isolation import isolated_tasks
 ONCE = Backoff(0)
 
 
-async def test_plain_functions_run_in_threads_beside_the_loop(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_sync_handlers_run_in_threads(app: Sereno, connection: psycopg.Connection) -> None:
     names: list[str] = []
 
     @app.task
@@ -66,7 +66,7 @@ async def test_a_coroutine_past_its_deadline_is_cancelled_and_retried(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
-async def test_a_thread_past_its_deadline_gets_the_error_raised_inside_it(
+async def test_timeout_error_is_raised_in_a_thread_past_its_deadline(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(timeout="50ms", retry=ONCE)
@@ -80,7 +80,7 @@ async def test_a_thread_past_its_deadline_gets_the_error_raised_inside_it(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
-async def test_no_timeout_is_possible_when_it_is_explicit(app: Sereno) -> None:
+async def test_a_timeout_can_be_disabled_explicitly(app: Sereno) -> None:
     @app.task(timeout=None)
     async def work() -> None: ...
 
@@ -101,7 +101,7 @@ async def test_a_running_coroutine_is_cancelled_from_outside(app: Sereno, connec
 
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """For threads, until this is set: the machine is busy."""
+    """Threads do not start until this event is set, as on a busy machine."""
     there_is = threading.Event()
 
     class Busy(ThreadPoolExecutor):
@@ -116,15 +116,15 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return there_is
 
 
-async def test_a_plain_function_that_has_not_begun_is_asked_to_stop(
+async def test_cancelling_a_sync_handler_that_has_not_started_sets_its_flag(
     app: Sereno, connection: psycopg.Connection, no_time: threading.Event
 ) -> None:
-    """What cannot be stopped is not settled either, as if it had been."""
+    """A handler that cannot be stopped must not be settled as if it had been."""
 
     @app.task
     def work(ctx: Context) -> None:
         if ctx.cancel_requested:
-            raise Dead("stopped when asked")
+            raise Dead("stopped on request")
 
     job = await work.aenqueue()
     async with app.working() as worker:
@@ -135,10 +135,10 @@ async def test_a_plain_function_that_has_not_begun_is_asked_to_stop(
         await auntil(lambda: running.context is not None and running.context.cancel_requested)
         no_time.set()
         await auntil(lambda: state(connection, job.id) == "dead")
-    assert one(connection, "select reason from sereno.history") == "stopped when asked"
+    assert one(connection, "select reason from sereno.history") == "stopped on request"
 
 
-async def test_a_plain_function_that_has_not_begun_at_its_deadline_does_not_begin(
+async def test_a_sync_handler_that_has_not_started_by_its_deadline_never_runs(
     app: Sereno, connection: psycopg.Connection, no_time: threading.Event
 ) -> None:
     began: list[int] = []
@@ -159,12 +159,12 @@ async def test_a_plain_function_that_has_not_begun_at_its_deadline_does_not_begi
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
-async def test_a_running_plain_function_is_asked_to_stop(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_cancelling_a_running_sync_handler_sets_its_flag(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work(ctx: Context) -> None:
         while not ctx.cancel_requested:
             time.sleep(0.001)
-        raise Dead("stopped when asked")
+        raise Dead("stopped on request")
 
     job = await work.aenqueue()
     async with app.working():
@@ -173,7 +173,7 @@ async def test_a_running_plain_function_is_asked_to_stop(app: Sereno, connection
         await auntil(lambda: state(connection, job.id) == "dead")
 
 
-async def test_a_cancel_is_heard_without_notify(database_url: str, connection: psycopg.Connection) -> None:
+async def test_a_cancel_works_without_notify(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url, notify=False, heartbeat=0.5, lease=5)
 
     @app.task
@@ -187,7 +187,7 @@ async def test_a_cancel_is_heard_without_notify(database_url: str, connection: p
         await auntil(lambda: state(connection, job.id) == "cancelled")
 
 
-async def test_a_batch_task_gets_many_and_answers_for_each(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_batch_task_returns_one_outcome_for_each_job(app: Sereno, connection: psycopg.Connection) -> None:
     sizes: list[int] = []
 
     @app.task(batch=50, retry=ONCE)
@@ -208,7 +208,7 @@ async def test_a_batch_task_gets_many_and_answers_for_each(app: Sereno, connecti
     assert one(connection, "select count(*) from sereno.history where reason = 'odd ' || (args ->> 'item')") == 100
 
 
-async def test_a_batch_that_answers_wrongly_or_raises_fails_every_job(
+async def test_a_batch_that_raises_or_returns_too_few_outcomes_fails_every_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(batch=10, retry=ONCE)
@@ -226,11 +226,11 @@ async def test_a_batch_that_answers_wrongly_or_raises_fails_every_job(
 
 @pytest.fixture
 def isolated(app: Sereno) -> None:
-    """The module's tasks, registered here too."""
+    """Register the isolated tasks in this application."""
     isolated_tasks.adopt(app)
 
 
-async def test_an_isolated_task_runs_in_a_process_of_its_own(
+async def test_an_isolated_task_runs_in_a_separate_process(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     connection.execute("create table seen (pid integer, attempt integer)")
@@ -240,10 +240,10 @@ async def test_an_isolated_task_runs_in_a_process_of_its_own(
     assert one(connection, "select pid from seen") != os.getpid()
 
 
-async def test_what_an_isolated_task_enqueues_is_in_the_database_of_its_worker(
+async def test_an_isolated_task_enqueues_in_the_database_of_its_worker(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
-    """Its process imports the application once more, which was told of the database on the command line."""
+    """Its process imports the application again, whose database was given on the command line."""
     job = (await app.aenqueue_many([isolated_tasks.makes_another.job()]))[0]
     async with app.working():
         await auntil(lambda: state(connection, job.id) == "succeeded")
@@ -259,7 +259,7 @@ async def test_an_isolated_task_past_its_deadline_is_killed(
     assert one(connection, "select error_type from sereno.history") == "TimeoutError"
 
 
-async def test_a_job_that_kills_its_process_is_dead_after_three_crashes_and_harms_nobody(
+async def test_a_job_that_kills_its_process_is_dead_after_three_crashes(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     poison = (await app.aenqueue_many([isolated_tasks.kills_its_process.job()]))[0]
@@ -289,8 +289,10 @@ async def test_a_suspect_runs_alone_and_can_succeed(
 SIDE_ROWS = "select (select count(*) from sereno.steps) + (select count(*) from sereno.progress)"
 
 
-async def test_steps_of_a_suspect_end_with_it(app: Sereno, connection: psycopg.Connection, isolated: None) -> None:
-    """Also those of the attempt that died with its worker."""
+async def test_steps_of_a_suspect_are_deleted_with_it(
+    app: Sereno, connection: psycopg.Connection, isolated: None
+) -> None:
+    """Including the steps of the attempt that died with its worker."""
     (job,) = await app.aenqueue_many([isolated_tasks.remembers.job()])
     connection.execute("update sereno.jobs set crashes = 1, attempt = 1")
     connection.execute("insert into sereno.steps values (%s, 'first', 1, '{}')", [job.id])
@@ -300,7 +302,7 @@ async def test_steps_of_a_suspect_end_with_it(app: Sereno, connection: psycopg.C
         assert one(connection, SIDE_ROWS) == 0
 
 
-async def test_steps_of_an_isolated_job_end_with_its_own_commit(
+async def test_steps_of_an_isolated_job_are_deleted_with_its_own_commit(
     app: Sereno, connection: psycopg.Connection, isolated: None
 ) -> None:
     (job,) = await app.aenqueue_many([isolated_tasks.remembers_and_commits.job()])
@@ -309,10 +311,10 @@ async def test_steps_of_an_isolated_job_end_with_its_own_commit(
         assert one(connection, SIDE_ROWS) == 0
 
 
-async def test_steps_of_a_task_that_has_become_plain_end_with_the_job(
+async def test_steps_of_an_earlier_task_version_are_deleted_with_the_job(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    """The attempt before ran another version of it."""
+    """The previous attempt ran another version of the task."""
 
     @app.task
     async def work() -> None: ...
@@ -325,10 +327,10 @@ async def test_steps_of_a_task_that_has_become_plain_end_with_the_job(
         assert one(connection, SIDE_ROWS) == 0
 
 
-async def test_a_process_that_died_while_it_waited_is_no_fault_of_the_next_job(
+async def test_an_idle_process_that_died_does_not_fail_the_next_job(
     app: Sereno, connection: psycopg.Connection, isolated: None, tmp_path: Path
 ) -> None:
-    """Whoever ends it (a kernel that needs memory takes what is idle) has not met the job that comes next."""
+    """An idle process may be killed (for example by the kernel for its memory) before the next job starts."""
     numbers = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
     async with app.working():
         for number in numbers:

@@ -1,4 +1,4 @@
-"""The jobs of the dead come back, always, and those of the living are never touched."""
+"""Jobs of dead sessions are always rescued, and jobs of live sessions are never touched."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -37,7 +37,7 @@ def expire_all(connection: Connection) -> None:
     do(connection, sessions.expire())
 
 
-def test_a_session_that_let_its_lease_run_out_is_dead_for_good(connection: Connection) -> None:
+def test_a_session_with_an_expired_lease_stays_dead(connection: Connection) -> None:
     silent, alive = session(connection), session(connection)
     assert do(connection, sessions.expire()) == []
     advance(connection, 29)
@@ -52,7 +52,7 @@ def test_a_session_that_let_its_lease_run_out_is_dead_for_good(connection: Conne
     assert not do(connection, sessions.look()).expired_sessions
 
 
-def test_its_jobs_come_back_with_one_crash_each_however_many_sessions_die(connection: Connection) -> None:
+def test_jobs_of_dead_sessions_are_rescued_with_one_crash_each(connection: Connection) -> None:
     ids = add(connection, 3)
     for turn in (1, 2, 3):
         owner = session(connection)
@@ -66,7 +66,7 @@ def test_its_jobs_come_back_with_one_crash_each_however_many_sessions_die(connec
     assert one(connection, "select count(distinct reason) from sereno.attempts") == 3, "each names its session"
 
 
-def test_crashes_that_were_charged_stay_charged(connection: Connection) -> None:
+def test_counted_crashes_are_not_reset(connection: Connection) -> None:
     (id_,) = add(connection)
     connection.execute("update sereno.jobs set crashes = 2")
     take(connection, session(connection))
@@ -78,15 +78,15 @@ def test_crashes_that_were_charged_stay_charged(connection: Connection) -> None:
 def test_the_jobs_of_a_live_session_are_never_touched(connection: Connection) -> None:
     add(connection, 2)
     dead, alive = session(connection), session(connection, lease=1e6)
-    lost, kept = take_one(connection, dead), take_one(connection, alive)
+    lost, held = take_one(connection, dead), take_one(connection, alive)
     expire_all(connection)
     advance(connection, 86400)
     assert do(connection, sessions.rescue(everywhere=True)) == [lost.id]
     assert do(connection, sessions.rescue(everywhere=True)) == do(connection, sessions.rescue()) == []
-    assert row(connection, kept.id)["session_id"] == alive
+    assert row(connection, held.id)["session_id"] == alive
 
 
-def test_a_closed_sessions_leftovers_are_a_release(connection: Connection) -> None:
+def test_jobs_left_by_a_closed_session_are_released(connection: Connection) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     take_one(connection, owner)
@@ -97,9 +97,7 @@ def test_a_closed_sessions_leftovers_are_a_release(connection: Connection) -> No
     assert (found["crashes"], found["releases"], tries(connection, id_)) == (0, 1, [(1, "release")])
 
 
-def test_a_claim_that_was_in_flight_while_its_session_died_is_found_by_the_next_rescue(
-    connection: Connection, database_url: str
-) -> None:
+def test_a_claim_in_flight_while_its_session_died_is_rescued(connection: Connection, database_url: str) -> None:
     (id_,) = add(connection)
     owner = session(connection)
     with line(database_url) as own, own.transaction():
@@ -119,7 +117,7 @@ def test_a_session_row_deleted_by_hand_does_not_hide_its_jobs(connection: Connec
     assert row(connection, id_)["crashes"] == 1
 
 
-def test_jobs_of_a_session_that_died_long_ago_are_found_everywhere(connection: Connection) -> None:
+def test_jobs_of_a_session_that_died_long_ago_are_rescued_with_everywhere(connection: Connection) -> None:
     (id_,) = add(connection)
     take(connection, session(connection))
     expire_all(connection)
@@ -129,7 +127,7 @@ def test_jobs_of_a_session_that_died_long_ago_are_found_everywhere(connection: C
     assert do(connection, sessions.rescue(everywhere=True)) == [id_]
 
 
-def test_a_rescue_moves_at_most_a_thousand_a_call_and_all_of_them_in_the_end(connection: Connection) -> None:
+def test_a_rescue_moves_at_most_a_thousand_jobs_a_call(connection: Connection) -> None:
     add(connection, 2500)
     owner = session(connection)
     while take(connection, owner, 1000):
@@ -138,7 +136,9 @@ def test_a_rescue_moves_at_most_a_thousand_a_call_and_all_of_them_in_the_end(con
     assert [len(do(connection, sessions.rescue())) for _ in range(4)] == [1000, 1000, 500, 0]
 
 
-def test_a_heartbeat_that_is_being_written_is_no_death(connection: Connection, database_url: str) -> None:
+def test_a_session_whose_heartbeat_is_being_written_is_not_declared_dead(
+    connection: Connection, database_url: str
+) -> None:
     owner = session(connection)
     advance(connection, 31)
     with line(database_url) as own, own.transaction():
@@ -147,7 +147,7 @@ def test_a_heartbeat_that_is_being_written_is_no_death(connection: Connection, d
     assert do(connection, sessions.expire()) == []
 
 
-def test_a_lost_reply_heals_what_the_session_does_not_know_of(connection: Connection) -> None:
+def test_jobs_unknown_to_their_session_are_released_after_a_lost_reply(connection: Connection) -> None:
     add(connection, 3)
     owner, other = session(connection), session(connection)
     held, lost = take(connection, owner, 2)
@@ -176,15 +176,16 @@ def test_a_restarted_worker_gets_the_highest_floors_that_others_published(connec
     assert fresh() == {}, "too old to be trusted"
 
 
-def test_a_report_says_which_of_the_held_jobs_are_to_be_cancelled(connection: Connection) -> None:
+def test_a_report_returns_the_held_jobs_to_cancel(connection: Connection) -> None:
     add(connection, 3)
     owner, other = session(connection), session(connection)
-    mine, asked, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
-    do(connection, transitions.cancel([asked.id, others.id], "operator"))
-    assert do(connection, sessions.report(owner, {}, [mine.id, asked.id, others.id])) == ("alive", [asked.id])
+    mine, cancelled, others = take_one(connection, owner), take_one(connection, owner), take_one(connection, other)
+    do(connection, transitions.cancel([cancelled.id, others.id], "operator"))
+    held = [mine.id, cancelled.id, others.id]
+    assert do(connection, sessions.report(owner, {}, held)) == ("alive", [cancelled.id])
 
 
-def test_a_duty_is_done_by_one_worker_of_many_and_again_when_it_is_time(connection: Connection) -> None:
+def test_a_duty_is_taken_by_one_worker_and_again_when_it_is_due(connection: Connection) -> None:
     def taken() -> set[str]:
         return do(connection, sessions.take_duties({"sweep": 60, "daily": 86_400}))
 
@@ -195,7 +196,7 @@ def test_a_duty_is_done_by_one_worker_of_many_and_again_when_it_is_time(connecti
     assert [taken(), taken()] == [{"sweep"}, set()]
 
 
-def test_ended_sessions_and_expired_keys_are_forgotten_after_a_while(connection: Connection) -> None:
+def test_ended_sessions_and_expired_keys_are_deleted_later(connection: Connection) -> None:
     add(connection, unique_key="a", unique_for="1h")
     add(connection, unique_key="b", unique_for="forever")
     ended, alive = session(connection), session(connection)
@@ -208,7 +209,7 @@ def test_ended_sessions_and_expired_keys_are_forgotten_after_a_while(connection:
     assert one(connection, "select array_agg(unique_key) from sereno.unique_keys") == ["b"]
 
 
-def test_a_rescue_does_not_wait_for_a_settlement_under_way(connection: Connection, database_url: str) -> None:
+def test_a_rescue_does_not_wait_for_a_settlement_in_progress(connection: Connection, database_url: str) -> None:
     add(connection, 2)
     owner = session(connection)
     first, second = take(connection, owner)
@@ -219,9 +220,7 @@ def test_a_rescue_does_not_wait_for_a_settlement_under_way(connection: Connectio
     assert do(connection, sessions.rescue()) == []
 
 
-def test_a_late_settlement_waits_for_the_rescue_and_then_changes_nothing(
-    connection: Connection, database_url: str
-) -> None:
+def test_a_late_settlement_waits_for_the_rescue_and_is_fenced(connection: Connection, database_url: str) -> None:
     add(connection)
     owner = session(connection)
     job = take_one(connection, owner)

@@ -1,4 +1,4 @@
-"""What is counted and said at the very end of a worker is written, and once."""
+"""Statistics and log lines from the end of a worker are written, exactly once."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from sereno.worker.session_stats import SessionStats
 from tests.facts import auntil, is_gone, one, state, until
 from tests.worker.isolation import isolated_tasks
 
-# Whoever adds to the figures waits for a lock of the test's.
+# A statement that adds statistics waits for a lock of the test.
 SLOW = """
 create function wait_here() returns trigger language plpgsql as
     $$ begin perform pg_advisory_xact_lock_shared(7); return new; end $$;
@@ -22,7 +22,7 @@ WAITING = """select count(*) from pg_locks join pg_database on pg_database.oid =
              where datname = current_database() and locktype = 'advisory' and objid = 7 and not granted"""
 
 
-async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
+async def test_a_stop_during_a_heartbeat_counts_nothing_twice(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
@@ -43,7 +43,7 @@ async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
     async with app.working() as worker:
         await auntil(lambda: state(connection, job.id) == "succeeded")
         await auntil(lambda: one(connection, WAITING))
-        # The heartbeat is at it, and now the worker ends.
+        # The heartbeat is writing, and now the worker stops.
         so_far = calls
         worker.stop()
         await auntil(lambda: calls > so_far)
@@ -51,25 +51,25 @@ async def test_a_stop_that_meets_a_heartbeat_counts_nothing_twice(
     assert one(connection, "select sum(succeeded) from sereno.minutes") == 1
 
 
-async def test_what_an_isolated_job_said_last_is_in_the_central_log(
+async def test_the_last_lines_of_an_isolated_job_reach_the_central_log(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    """Lines are written once a second: the first has just been, and the second has to wait when the worker ends."""
+    """Lines are written once a second: the first is written, and the second still waits when the worker ends."""
     isolated_tasks.adopt(app)
-    said = "select count(*) from sereno.logs where message = 'last words'"
+    count = "select count(*) from sereno.logs where message = 'last words'"
     async with app.working():
         for number in (1, 2):
             (job,) = await app.aenqueue_many([isolated_tasks.speaks.job()])
             await auntil(lambda: state(connection, job.id) == "succeeded")  # noqa: B023
             if number == 1:
-                await auntil(lambda: one(connection, said) == 1)
-    assert one(connection, said) == 2
+                await auntil(lambda: one(connection, count) == 1)
+    assert one(connection, count) == 2
 
 
-async def test_a_process_that_does_not_leave_is_killed(
+async def test_a_process_that_does_not_exit_is_killed(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its last lines wait for a table that somebody holds."""
+    """Its last lines wait for a locked table."""
     monkeypatch.setattr("sereno.worker.isolation.pool.LAST_WORDS", -1.0)
     isolated_tasks.adopt(app)
     (job,) = await app.aenqueue_many([isolated_tasks.speaks.job(str(tmp_path / "pid"))])
@@ -77,5 +77,5 @@ async def test_a_process_that_does_not_leave_is_killed(
         connection.execute("lock table sereno.logs in access exclusive mode")
         async with asyncio.timeout(30), app.working():
             await auntil(lambda: state(connection, job.id) == "succeeded")
-        # Whether the line is written is another matter: the server goes on with the statement when the lock is free.
+        # The line may still be written: the server continues the statement when the lock is free.
         until(lambda: is_gone(int((tmp_path / "pid").read_text())))

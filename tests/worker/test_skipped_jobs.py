@@ -1,4 +1,4 @@
-"""Jobs that a worker must pass over cost other jobs nothing, however many they are."""
+"""Jobs that a worker has to skip do not delay other jobs, however many they are."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ WIDTH = 1000
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every index is a large one, and every range a small one."""
+    """Treat every index as large, and use small ranges."""
     monkeypatch.setattr(claim_ranges, "SMALL_INDEX", 0)
     monkeypatch.setattr(claim_ranges, "NARROWEST", WIDTH)
     monkeypatch.setattr(claim_ranges, "WIDEST", 2 * WIDTH)
@@ -71,7 +71,7 @@ async def test_jobs_behind_many_that_cannot_run_are_claimed(
 async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More of them than a worker walks over before it rests."""
+    """There are more of them than a worker skips before it rests."""
     monkeypatch.setattr("sereno.jobs.limits.lane_claim.MOST_ROWS", 200)
 
     @app.task(concurrency=Limit(2))
@@ -88,7 +88,7 @@ async def test_jobs_of_one_key_behind_many_of_a_paused_tenant_run(
 
 
 @pytest.mark.usefixtures("large")
-async def test_when_a_pause_ends_the_jobs_behind_the_floor_run(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_below_the_floor_run_when_a_pause_ends(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[None] = []
 
     @app.task(history=False)
@@ -104,10 +104,10 @@ async def test_when_a_pause_ends_the_jobs_behind_the_floor_run(app: Sereno, conn
         await auntil(lambda: len(ran) == 3 * WIDTH)
 
 
-async def test_after_a_look_back_that_took_too_long_ordinary_claims_go_on(
+async def test_ordinary_claims_continue_after_a_look_back_that_timed_out(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
-    """The time limit is the database's own here; what holds the look back is a lock."""
+    """The time limit is the statement timeout of the server here; a lock blocks the look-back."""
 
     @app.task
     async def work() -> None: ...

@@ -1,4 +1,4 @@
-"""A worker that is told often polls instead, as long as many jobs come."""
+"""A worker that is notified often polls instead, while many jobs arrive."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from sereno.worker.wakeups import (
 )
 
 
-def tell(wakeups: Wakeups, now: float, gap: float, times: int = OFTEN) -> float:
+def notify(wakeups: Wakeups, now: float, gap: float, times: int = OFTEN) -> float:
     for _ in range(times):
         now += gap
         wakeups.told(now)
@@ -23,7 +23,7 @@ def tell(wakeups: Wakeups, now: float, gap: float, times: int = OFTEN) -> float:
 
 
 def polls_for(wakeups: Wakeups, now: float, jobs_a_second: float, most: float = 10.0) -> float:
-    """How long it polls while so many jobs come."""
+    """Return the seconds of polling at this rate of jobs."""
     began, due = now, 0.0
     while now - began < most and (rest := wakeups.rest(now)) is not None:
         assert SHORTEST_REST <= rest <= LONGEST_REST
@@ -34,42 +34,42 @@ def polls_for(wakeups: Wakeups, now: float, jobs_a_second: float, most: float = 
     return now - began
 
 
-def test_whoever_is_told_now_and_then_goes_on_being_told() -> None:
+def test_a_worker_with_few_notifications_keeps_listening() -> None:
     wakeups = Wakeups()
-    now = tell(wakeups, 0.0, 0.01, 1000)
+    now = notify(wakeups, 0.0, 0.01, 1000)
     assert not wakeups.begins_polling(now)
-    now = tell(wakeups, now + 1, WITHIN / OFTEN / 2, OFTEN - 1)
+    now = notify(wakeups, now + 1, WITHIN / OFTEN / 2, OFTEN - 1)
     assert not wakeups.begins_polling(now)
 
 
 @pytest.mark.parametrize("rate", [0, MANY_A_SECOND * 0.7])
-def test_after_a_burst_it_is_told_again(rate: float) -> None:
+def test_a_worker_listens_again_after_a_burst(rate: float) -> None:
     wakeups = Wakeups()
-    now = tell(wakeups, 100.0, WITHIN / OFTEN / 2)
+    now = notify(wakeups, 100.0, WITHIN / OFTEN / 2)
     assert wakeups.begins_polling(now)
     assert not wakeups.begins_polling(now), "it does already"
     assert polls_for(wakeups, now, rate) == pytest.approx(PERIOD, abs=2 * LONGEST_REST)
     assert not wakeups.is_polling
 
 
-def test_as_long_as_many_jobs_come_it_polls() -> None:
+def test_a_worker_polls_while_many_jobs_arrive() -> None:
     wakeups = Wakeups()
-    now = tell(wakeups, 100.0, WITHIN / OFTEN / 2)
+    now = notify(wakeups, 100.0, WITHIN / OFTEN / 2)
     assert wakeups.begins_polling(now)
     assert polls_for(wakeups, now, MANY_A_SECOND * 1.5) >= 10.0
     assert wakeups.is_polling
 
 
-def test_whoever_is_told_often_again_at_once_polls_for_longer_up_to_a_bound() -> None:
+def test_polling_periods_double_up_to_a_bound() -> None:
     wakeups = Wakeups()
     now, lasted = 100.0, []
     for _ in range(10):
-        now = tell(wakeups, now, WITHIN / OFTEN / 2)
+        now = notify(wakeups, now, WITHIN / OFTEN / 2)
         assert wakeups.begins_polling(now)
         lasted.append(polls_for(wakeups, now, 0.0))
         now += lasted[-1]
     assert lasted[1] > 1.5 * lasted[0]
     assert lasted[-1] == pytest.approx(LONGEST_PERIOD, abs=2 * LONGEST_REST)
-    now = tell(wakeups, now + 2 * AGAIN, WITHIN / OFTEN / 2)
+    now = notify(wakeups, now + 2 * AGAIN, WITHIN / OFTEN / 2)
     assert wakeups.begins_polling(now)
     assert polls_for(wakeups, now, 0.0) == pytest.approx(PERIOD, abs=2 * LONGEST_REST)

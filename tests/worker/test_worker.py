@@ -1,4 +1,4 @@
-"""What a worker promises about claiming, waking, stopping and losing."""
+"""A worker: claiming, waking up, stopping, and losing its session."""
 
 import asyncio
 
@@ -18,7 +18,9 @@ from sereno.worker.worker import Worker
 from tests.facts import advance, auntil, one, state
 
 
-async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_high_priorities_run_first_and_low_ones_do_not_starve(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     order: list[int] = []
 
     @app.task
@@ -30,7 +32,7 @@ async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, conn
     await app.aenqueue_many([patient.job(9)] + [urgent.job(0) for _ in range(2000)])
     async with app.working({"default": 1}):
         await auntil(lambda: 9 in order)
-        # A share of the claims starts from the other end, so it did not wait for all the others.
+        # Some claims read the priorities in reverse, so it did not wait for all the others.
         assert one(connection, "select count(*) from sereno.jobs where state = 'ready'") > 0
     assert order[:3] == [0, 0, 0]
 
@@ -38,7 +40,7 @@ async def test_priorities_go_first_and_the_last_is_not_starved(app: Sereno, conn
 async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     database_url: str, connection: psycopg.Connection
 ) -> None:
-    # Not by the poll: by looking back below the floor soon after it is told.
+    # Not by the poll, but by a look-back below the floor soon after the NOTIFY.
     app = Sereno(database_url, poll=3600)
     ran: list[str] = []
 
@@ -47,12 +49,12 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
         ran.append(name)
 
     async with app.working() as worker, app.database.aconnection() as slow:
-        # It is told of what is enqueued from here on.
+        # From here on the worker is notified of enqueued jobs.
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
         async with slow.transaction():
             late = await work.using(slow).aenqueue("late")
             place = await (await slow.execute("select ready_seq, priority from sereno.jobs")).fetchone()
-            # Ten later ones overtake it, and the floor rises above it.
+            # Ten later jobs overtake it, and the floor rises above it.
             for n in range(10):
                 await work.aenqueue(str(n))
             await auntil(lambda: len(ran) == 10)
@@ -63,7 +65,7 @@ async def test_a_job_of_a_slow_transaction_is_found_below_the_floor(
     assert ran[-1] == "late"
 
 
-async def test_an_idle_worker_is_told_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_idle_worker_is_notified_and_a_busy_one_is_not(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -92,7 +94,7 @@ async def test_everything_works_without_notify(
         await auntil(lambda: state(connection, later.id) == "succeeded")
 
 
-async def test_plain_sql_enqueues_are_found(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_enqueued_with_sql_run(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -104,7 +106,7 @@ async def test_plain_sql_enqueues_are_found(app: Sereno, connection: psycopg.Con
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 1)
 
 
-async def test_paused_queues_tasks_and_tenants_wait_and_come_back(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_paused_queues_tasks_and_tenants_wait_until_resumed(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(queue="slow")
     async def in_queue() -> None: ...
 
@@ -127,7 +129,7 @@ async def test_paused_queues_tasks_and_tenants_wait_and_come_back(app: Sereno, c
         await auntil(lambda: all(state(connection, job.id) == "succeeded" for job in held))
 
 
-async def test_stopping_gives_unstarted_jobs_back_at_once_and_charges_nothing(
+async def test_stopping_releases_unstarted_jobs_at_once_without_a_charge(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     started = asyncio.Event()
@@ -147,7 +149,7 @@ async def test_stopping_gives_unstarted_jobs_back_at_once_and_charges_nothing(
     assert one(connection, "select state from sereno.sessions") == "closed"
 
 
-async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_short_jobs_finish_during_the_grace_period(app: Sereno, connection: psycopg.Connection) -> None:
     go_on = asyncio.Event()
 
     @app.task
@@ -163,7 +165,7 @@ async def test_short_jobs_finish_during_the_grace(app: Sereno, connection: psyco
     assert {state(connection, job.id) for job in jobs} == {"succeeded"}
 
 
-async def test_a_stop_in_a_hurry_gives_back_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_hurried_stop_releases_jobs_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None:
         await asyncio.Event().wait()
@@ -177,7 +179,7 @@ async def test_a_stop_in_a_hurry_gives_back_at_once(app: Sereno, connection: psy
     assert connection.execute("select state, releases, failures from sereno.jobs").fetchone() == ("ready", 1, 0)
 
 
-async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
+async def test_a_session_declared_dead_is_fenced_and_replaced(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, heartbeat=0.2, lease=2)
@@ -196,7 +198,7 @@ async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
         connection.execute("update sereno.sessions set state = 'dead', ended_at = sereno.now() where id = %s", [old])
         await auntil(lambda: worker.session != old)
         await auntil(lambda: 2 in attempts)
-        # The old session tries to settle: fenced.
+        # The old session tries to settle and is fenced.
         stale = SettleResult(job.id, 1, 0.0, SUCCEEDED)
         assert run(connection, settle("succeed", old, [stale])) == set()
         go_on.set()
@@ -204,13 +206,13 @@ async def test_a_session_declared_dead_changes_nothing_and_a_fresh_one_follows(
     assert one(connection, "select attempt from sereno.history") == 2
 
 
-async def test_a_claim_whose_reply_was_lost_heals(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_of_a_claim_whose_reply_was_lost_are_released(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
     async with app.working() as worker:
         await auntil(lambda: one(connection, "select idle from sereno.sessions"))
-        # As if a claim had committed and its reply had not arrived.
+        # As if a claim had committed and its reply had been lost.
         connection.execute(
             "insert into sereno.jobs (task, state, session_id, attempt, claimed_at) "
             "values ('work', 'running', %s, 1, sereno.now() - interval '10 seconds')",
@@ -220,7 +222,7 @@ async def test_a_claim_whose_reply_was_lost_heals(app: Sereno, connection: psyco
         await auntil(lambda: one(connection, "select count(*) from sereno.history where releases = 1") == 1)
 
 
-async def test_jobs_of_a_dead_session_come_back_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_jobs_of_a_dead_session_are_rescued_as_suspects(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -251,7 +253,7 @@ async def test_several_workers_run_every_job_once(database_url: str, connection:
     assert sorted(ran) == list(range(3000))
 
 
-async def test_beside_a_worker_that_could_not_begin_nothing_runs(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_working_raises_if_the_worker_cannot_start(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -264,7 +266,7 @@ async def test_beside_a_worker_that_could_not_begin_nothing_runs(app: Sereno, co
 
 
 async def test_the_lease_counts_from_before_the_registration_was_sent(database_url: str) -> None:
-    """What else a worker does before it begins may take long: none of it prolongs the lease."""
+    """Other work of a worker that starts may take long; none of it extends the lease."""
     app = Sereno(database_url)
     sent: list[float] = []
 

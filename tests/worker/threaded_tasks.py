@@ -1,4 +1,4 @@
-"""A module that starts a thread when it is imported: a process that has done so cannot be forked safely."""
+"""A module that starts a thread when it is imported, so that its process cannot be forked safely."""
 
 import threading
 from pathlib import Path

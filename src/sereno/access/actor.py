@@ -1,4 +1,4 @@
-"""Who does it: the name that goes into the audit when nobody gave a better one."""
+"""The default actor: the name in the audit if the caller gives none."""
 
 import getpass
 import os
@@ -8,10 +8,10 @@ from functools import cache
 
 @cache
 def default_actor() -> str:
-    """The user of the operating system, at this machine."""
+    """Return `user@host`, with the user of the operating system."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # A container may run under a number that no name belongs to.
+        # A container may run under a uid without a user name.
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"

@@ -10,7 +10,7 @@ _sql = queries("access/audit")
 
 
 def audit(actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> Operation[None]:
-    """One line about who did what; part of the transaction that does it."""
+    """Write one line of the audit, in the transaction of the change."""
     yield Statement(
         _sql["audit"],
         {"actor": actor, "action": action, "subject": subject, "detail": encoder.encode(detail).decode()},

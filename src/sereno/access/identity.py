@@ -1,10 +1,10 @@
-"""Who asks, and what they may do.
+"""The principal of a request, and its role.
 
-    viewer     sees
-    operator   and changes what is under way: retry, cancel, pause, requeue, run
-    admin      and changes how things are: tokens, limits, templates, recipients, deletes
+    viewer     reads
+    operator   also changes jobs and schedules: retry, cancel, pause, requeue, run
+    admin      also changes configuration: tokens, limits, templates, recipients, deletes
 
-Somebody of a tenant sees and changes what is that tenant's, and nothing else.
+A principal of a tenant reads and changes the rows of that tenant only.
 """
 
 import base64
@@ -23,7 +23,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 PREFIX = "srn_"
 _TOKEN_BYTES = 24
 _TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{32}")
-# A cookie of somebody who signed in: token id, end, the id of this sign-in and signature.
+# A sign-in cookie: token id, expiry, id of the sign-in, signature.
 _COOKIE = re.compile(r"v2\.(\d{1,18})\.(\d{1,12})\.([A-Za-z0-9_-]{16})\.([A-Za-z0-9_-]{43})")
 _SIGN_IN_BYTES = 12
 _PURPOSE = b"sereno sign-in\x00"
@@ -31,7 +31,7 @@ _PURPOSE = b"sereno sign-in\x00"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks. `tenant`: whose things they see; None for all. `token`: the id of what they showed."""
+    """The author of a request. `tenant`: the tenant whose rows it may see, None for all. `token`: its token's id."""
 
     name: str
     role: Role
@@ -40,7 +40,7 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """As the audit names them: a tenant's people choose names for themselves, and not those of the house."""
+        """The name in the audit. It includes the tenant, so that a tenant's user cannot pose as an administrator."""
         return self.name if self.tenant is None else f"{self.name} of {self.tenant}"
 
     def may(self, role: Role) -> bool:
@@ -49,7 +49,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """What a cookie says: the id of the token that was shown, when the sign-in ends, and its own random id."""
+    """The content of a sign-in cookie: the id of the token, when the sign-in ends, and its own random id."""
 
     token: int
     until: int
@@ -60,27 +60,27 @@ def check_role(role: str) -> Role:
     for known in ROLES:
         if role == known:
             return known
-    raise InvalidArguments(f"there is no role {role!r:.40}: {', '.join(ROLES)}")
+    raise InvalidArguments(f"there is no role {role!r:.40}: use one of {', '.join(ROLES)}")
 
 
 def new_token() -> str:
-    """Shown once; only its hash is kept."""
+    """Return a new random token. It is shown once; only its hash is stored."""
     return PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def token_hash(token: str) -> bytes | None:
-    """What is stored of it; None for a text that is no token. It has 192 random bits, so a plain hash is enough."""
+    """Return the hash that is stored; None if the text is no token. With 192 random bits a plain hash is enough."""
     return hashlib.sha256(token.encode()).digest() if _TOKEN.fullmatch(token) else None
 
 
 def make_cookie(secret: bytes, token: int, until: int) -> str:
-    """For somebody who has shown a token: names it, and ends. No two are the same, so that each can be signed out."""
-    said = f"v2.{token}.{until}.{secrets.token_urlsafe(_SIGN_IN_BYTES)}"
-    return f"{said}.{_signature(secret, said)}"
+    """Return a sign-in cookie for a token. Each cookie is unique, so that each can be signed out."""
+    content = f"v2.{token}.{until}.{secrets.token_urlsafe(_SIGN_IN_BYTES)}"
+    return f"{content}.{_signature(secret, content)}"
 
 
 def read_cookie(secret: bytes, cookie: str, now: float) -> SignIn | None:
-    """Return what it says; None for one that is not ours, or has ended."""
+    """Return the content of a cookie; None if its signature is wrong or it has expired."""
     found = _COOKIE.fullmatch(cookie)
     if found is None:
         return None
@@ -89,6 +89,6 @@ def read_cookie(secret: bytes, cookie: str, now: float) -> SignIn | None:
     return SignIn(int(token), int(until), number) if is_ours and int(until) > now else None
 
 
-def _signature(secret: bytes, said: str) -> str:
-    digest = hmac.new(secret, _PURPOSE + said.encode(), hashlib.sha256).digest()
+def _signature(secret: bytes, content: str) -> str:
+    digest = hmac.new(secret, _PURPOSE + content.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

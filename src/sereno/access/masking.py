@@ -1,7 +1,7 @@
-"""What looks like a secret, or like somebody's address, in what a job was given: hidden until somebody asks to see it.
+"""Masks likely secrets and personal addresses in the arguments of jobs, until a user requests to see them.
 
-A guess by names and shapes, on the careful side: it keeps a passing look, a picture and a copied page free of them. It
-is no substitute for keeping secrets out of arguments.
+It guesses by names and patterns, and masks too much rather than too little: screens, screenshots and copied pages stay
+free of secrets. It is no substitute for leaving secrets out of arguments.
 """
 
 import re
@@ -9,45 +9,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MASK = "********"
-# What is nested deeper is not looked into, and so not shown.
+# Levels of nesting; deeper values are masked as a whole.
 DEEPEST = 40
-# Of an address so many characters are shown at each end, if it is long enough.
+# Characters of an address that are shown at each end, if it is long enough.
 SHOWN = 2
 
-# In a name without its separators: apiKey, api_key and API-KEY are one.
+# Matched in a name without its separators: apiKey, api_key and API-KEY are the same.
 _SECRET_PART = re.compile(
     r"passw|passphrase|contrase(?:ñ|n)a|secret|token|authori[sz]ation|apikey|accesskey|privatekey|credential|cookie|sessionid"
 )
-# Short ones only as a whole word of it: a discard is no card.
+# Short names are matched as whole words only: "discard" is not "card".
 _SECRET_WORDS = frozenset(
     {"auth", "card", "creds", "cvc", "cvv", "iban", "jwt", "otp", "pass", "pin", "pw", "pwd", "senha", "ssn"}
 )
 _ADDRESS_PART = re.compile(r"e?mail|phone|mobile|msisdn|whatsapp")
 _WORDS = re.compile(r"[A-Z]+(?![a-zñ])|[A-Z]?[a-zñ]+|[0-9]+")
 
-# Every repetition has an end, so that no text is slow to read.
+# Every repetition is bounded, so that no text makes a pattern slow.
 _MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _PHONE = re.compile(r"(?<![\w+])\+[1-9](?:[ ().-]{0,2}[0-9]){6,14}(?![\w])")
 _CARD = re.compile(r"(?<![\w-])(?:[0-9]{4}[ -]){3}[0-9]{1,7}(?![\w-])")
 _ADDRESS = re.compile(r"@|[0-9]{5}|(?:[0-9][ ().-]{0,2}){7}")
-# Names in several languages; in a text a value follows them, with or without quotes.
-_SAID = r"passw(?:or)?d|passphrase|contrase(?:ñ|n)a|\bsenha|secret|token|api[_-]?key"
-# The first of each is what to look for before the slow search.
+# Names of secrets in several languages; in a text, the value follows with or without quotes.
+_NAMES = r"passw(?:or)?d|passphrase|contrase(?:ñ|n)a|\bsenha|secret|token|api[_-]?key"
+# The first item of each is a substring that the text must contain before the slow pattern is tried.
 _IN_TEXT = (
     ("://", re.compile(r"(://[^\s/:@]{0,200}:)[^\s\"'<>]{1,500}@"), rf"\1{MASK}@"),
     ("b", re.compile(r"\b((?:bearer|basic)\s{1,5})[\w+/.~=-]{8,2000}", re.IGNORECASE), rf"\1{MASK}"),
     ("srn_", re.compile(r"\bsrn_[\w-]{32}"), MASK),
     ("k_", re.compile(r"\b[srp]k_(?:live|test)_\w{8,200}"), MASK),
-    # A signed token of three parts.
+    # A JSON Web Token: three parts.
     ("eyj", re.compile(r"(?<![\w-])eyJ[\w-]{8,2000}\.[\w-]{2,4000}\.[\w-]{2,2000}"), MASK),
     (
         "=",
-        re.compile(rf"((?:{_SAID})\s{{0,3}}=\s{{0,3}})(?:'[^'\n]{{1,500}}'|[^\s&\"',;]{{1,500}})", re.IGNORECASE),
+        re.compile(rf"((?:{_NAMES})\s{{0,3}}=\s{{0,3}})(?:'[^'\n]{{1,500}}'|[^\s&\"',;]{{1,500}})", re.IGNORECASE),
         rf"\1{MASK}",
     ),
     (
         ":",
-        re.compile(rf"((?:{_SAID})[\"']?\s{{0,3}}:\s{{0,3}}[\"']?)[^\s&\"',;]{{1,500}}", re.IGNORECASE),
+        re.compile(rf"((?:{_NAMES})[\"']?\s{{0,3}}:\s{{0,3}}[\"']?)[^\s&\"',;]{{1,500}}", re.IGNORECASE),
         rf"\1{MASK}",
     ),
     ("", _CARD, MASK),
@@ -55,7 +55,7 @@ _IN_TEXT = (
 
 
 def masked(value: Any, depth: int = 0) -> Any:
-    """The same JSON, without what nobody has to see. What hides nothing comes back equal to what it was."""
+    """Return the same JSON with secrets and addresses masked. A value without any is returned equal to the original."""
     match value:
         case str():
             return _text(value)
@@ -70,7 +70,7 @@ def masked(value: Any, depth: int = 0) -> Any:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is nobody's business."""
+    """Return whether a value with this name is likely a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     return bool(_SECRET_PART.search("".join(words))) or not _SECRET_WORDS.isdisjoint(words)
 
@@ -86,13 +86,13 @@ def _named(name: str, value: Any, depth: int) -> Any:
 
 
 def _holds_addresses(value: Any) -> bool:
-    """A text with an @, or with enough digits: `mail: "weekly"` names a kind of mail, not a mailbox."""
+    """Return whether all values have an @ or enough digits: `mail: "weekly"` is a kind of mail, not an address."""
     several: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
     return all(isinstance(each, str | int) and _ADDRESS.search(str(each)) for each in several)
 
 
 def without_secrets(text: str) -> str:
-    """The same text, without what looks like a secret in it. Addresses of people stay."""
+    """Return the same text with likely secrets masked. Addresses of people stay."""
     lower = text.lower()
     for hint, pattern, instead in _IN_TEXT:
         if hint in lower:
@@ -107,6 +107,6 @@ def _text(text: str) -> str:
 
 
 def _ends(address: str) -> str:
-    """As its owner recognises it."""
+    """Return the first and last characters, enough for the owner to recognise the address."""
     ends = min(SHOWN, len(address) // 4)
     return f"{address[:ends]}…{address[-ends:]}" if ends else "…"

@@ -1,4 +1,4 @@
-"""Tokens: made, listed, revoked. What a token opens with is shown once, to whoever made it."""
+"""Operations on API tokens: create, list, revoke. The secret of a token is shown once, when it is created."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ from sereno.duration import Duration, seconds
 from sereno.errors import InvalidArguments, Refused
 from sereno.text import check_text
 
-# Ten years.
+# Seconds that a token may last at most: ten years.
 LONGEST = 10 * 366 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedToken:
-    """`secret`: what to show at the door. It is kept nowhere."""
+    """A new token. `secret`: what the client sends; it is not stored."""
 
     secret: str
     token: TokenRow
@@ -32,20 +32,20 @@ def create(
     expires_in: Duration | None = None,
     actor: str | None = None,
 ) -> Operation[CreatedToken]:
-    """One more who may ask. Refused where a living one of the same tenant has this name."""
-    for what, value in (("name", name), ("tenant", tenant)):
-        check_text(what, value)
-    secret, who = new_token(), actor or default_actor()
+    """Create a token. Raises Refused if an active token of the same tenant has this name."""
+    for field, value in (("name", name), ("tenant", tenant)):
+        check_text(field, value)
+    secret, author = new_token(), actor or default_actor()
     hashed = token_hash(secret)
     assert hashed is not None
     lasts = None if expires_in is None else seconds(expires_in)
     if lasts is not None and lasts > LONGEST:
-        raise InvalidArguments("a token lasts ten years at most; leave expires_in out for one that does not end")
-    row = yield from store.create(name, hashed, check_role(role), tenant=tenant, expires_in=lasts, actor=who)
+        raise InvalidArguments("a token lasts ten years at most; leave expires_in out for one that never expires")
+    row = yield from store.create(name, hashed, check_role(role), tenant=tenant, expires_in=lasts, actor=author)
     if row is None:
-        raise Refused(f"there is a token named {name!r} already: revoke it first, or choose another name")
+        raise Refused(f"a token named {name!r} already exists: revoke it first, or choose another name")
     detail = {"role": row.role, "tenant": tenant, "expires_at": row.expires_at}
-    yield from audit.audit(who, "token.create", f"token {name}", detail)
+    yield from audit.audit(author, "token.create", f"token {name}", detail)
     return CreatedToken(secret, row)
 
 
@@ -54,12 +54,12 @@ def list_tokens() -> Operation[list[TokenRow]]:
 
 
 def revoke(name: str, *, actor: str | None = None) -> Operation[str]:
-    """By name or number. Who signed in with it is signed out."""
+    """Revoke a token by name or id. Users who signed in with it are signed out."""
     found = yield from store.revoke(name)
     if found.name is None and found.named > 1:
-        raise Refused(f"{found.named} tokens are called {name!r:.60}: name one by its number, sereno token list")
+        raise Refused(f"{found.named} tokens are named {name!r:.60}: give the id of one, see sereno token list")
     if found.name is None:
-        raise Refused(f"no living token is called {name!r:.60}: sereno token list")
+        raise Refused(f"no active token is named {name!r:.60}: see sereno token list")
     detail = {"id": found.id, "tenant": found.tenant}
     yield from audit.audit(actor or default_actor(), "token.revoke", f"token {found.name}", detail)
     return found.name

@@ -1,4 +1,4 @@
-"""Tokens of those who ask the server, the answers that they got, and who did what."""
+"""Storage of API tokens, sign-outs, responses to idempotent requests, and the audit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from sereno.search.sql_terms import SearchParams
 
 _sql = queries("access/tokens")
 
-# Of the audit, so many of the newest lines are looked at for what no index finds.
+# Newest audit lines that are checked for conditions without an index.
 AUDIT_WINDOW = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token as a list shows it: never what it opens with."""
+    """A token in a list, without its secret."""
 
     id: int
     name: str
@@ -35,7 +35,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One line about who did what."""
+    """One line of the audit."""
 
     id: int
     at: datetime
@@ -47,7 +47,10 @@ class AuditRow:
 
 
 class StoredAnswer(NamedTuple):
-    """What is known of a request with a key. `is_ours`: to be answered now. No status: somebody is at it."""
+    """The state of a request with an idempotency key.
+
+    `is_ours`: this request is to be processed now. `status` None: another request with the key is in progress.
+    """
 
     is_ours: bool
     is_same: bool
@@ -62,16 +65,16 @@ _audit = msgspec.json.Decoder(AuditRow)
 def create(
     name: str, hash_: bytes, role: Role, *, tenant: str | None, expires_in: float | None, actor: str
 ) -> Operation[TokenRow | None]:
-    """None if a living one of the same tenant has this name."""
+    """Create a token; return None if an active token of the same tenant has this name."""
     values = {"name": name, "hash": hash_, "role": role, "tenant": tenant, "expires_in": expires_in, "actor": actor}
     rows = yield Statement(_sql["create"], values)
     return _token.decode(rows[0][0]) if rows else None
 
 
 def find(shown: bytes | SignIn, *, is_noted: bool = True) -> Operation[Principal | None]:
-    """Whoever shows it: the hash of a token, or a sign-in with one; None for what opens nothing.
+    """Return the principal of a token hash or of a sign-in; None if it is not valid.
 
-    `is_noted`: that it was used is written down.
+    `is_noted`: store when the token was last used.
     """
     by_hash = {"hash": shown, "id": None, "sign_in": None}
     values = {"hash": None, "id": shown.token, "sign_in": shown.id} if isinstance(shown, SignIn) else by_hash
@@ -83,7 +86,7 @@ def find(shown: bytes | SignIn, *, is_noted: bool = True) -> Operation[Principal
 
 
 def sign_out(sign_in: SignIn) -> Operation[None]:
-    """Its cookie opens nothing any more."""
+    """End a sign-in: its cookie is no longer valid."""
     yield Statement(_sql["sign_out"], {"sign_in": sign_in.id, "until": sign_in.until})
 
 
@@ -92,7 +95,7 @@ def list_tokens(most: int = 1000) -> Operation[list[TokenRow]]:
 
 
 class RevokedToken(NamedTuple):
-    """A token that opens nothing any more; none where no living one, or several, have the name. `named`: how many."""
+    """A revoked token; without id if no active token, or several, have the name. `named`: the number of those."""
 
     named: int
     id: int | None
@@ -101,7 +104,7 @@ class RevokedToken(NamedTuple):
 
 
 def revoke(name: str) -> Operation[RevokedToken]:
-    """By name or number. A name that several tenants use is not enough."""
+    """Revoke a token by name or id. A name that several tenants use revokes nothing."""
     rows = yield Statement(_sql["revoke"], {"name": name})
     return RevokedToken(*rows[0])
 
@@ -133,12 +136,12 @@ def drop_answer(who: str, key: str) -> Operation[None]:
 
 
 def forget_answers() -> Operation[bool]:
-    """A page of old answers; whether there may be more."""
+    """Delete a page of old responses; return whether there may be more."""
     return len((yield Statement(_sql["forget_answers"], {"most": PAGE}))) >= PAGE
 
 
 def forget_sign_outs() -> Operation[bool]:
-    """A page of sign-outs whose cookies have ended by themselves; whether there may be more."""
+    """Delete a page of sign-outs whose cookies have expired; return whether there may be more."""
     return len((yield Statement(_sql["forget_sign_outs"], {"most": PAGE}))) >= PAGE
 
 
@@ -151,9 +154,10 @@ def audit_lines(
     search_params: SearchParams | None = None,
     most: int = 50,
 ) -> Operation[list[AuditRow]]:
-    """Newest first. `actor` and `action` are looked for among the newest; "queue" is also every "queue.…".
+    """Return audit lines, newest first. Action "queue" also matches every "queue.…".
 
-    `search_params`: what a search asks, among as many; a whole subject is found by its index.
+    `actor`, `action` and `search_params` are checked among the newest AUDIT_WINDOW lines only; a whole subject is
+    found by its index.
     """
     found, _ = yield from audit_page(
         before=before, subject=subject, actor=actor, action=action, search_params=search_params, most=most

@@ -1,15 +1,15 @@
--- Tokens of those who ask the server, and the answers that they got.
+-- API tokens, sign-outs, stored responses to idempotent requests, and the audit.
 
 -- name: create
--- A new one; nothing if a living one of the same tenant has this name.
+-- Creates a token; returns no row if an active one of the same tenant has this name.
 insert into sereno.tokens (name, hash, role, tenant, created_by, expires_at)
 values (%(name)s, %(hash)s, %(role)s, %(tenant)s, %(actor)s, sereno.now() + make_interval(secs => %(expires_in)s::double precision))
 on conflict (tenant, name) where revoked_at is null do nothing
 returning row_to_json(tokens)::text;
 
 -- name: find
--- The living one with this hash, or with this id and a sign-in that was not ended. That it was used is written down
--- once a minute at most.
+-- The active token with this hash, or with this id and a sign-in that was not ended. The time of its last use is updated at most
+-- once a minute.
 with found as materialized (
     select * from sereno.tokens
     where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
@@ -23,7 +23,7 @@ used as (
 select id, name, role, tenant from found;
 
 -- name: look
--- The same, for a server that changes nothing: neither this row.
+-- The same for a read-only server, which does not update the time of last use either.
 select id, name, role, tenant
 from sereno.tokens
 where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
@@ -31,12 +31,12 @@ where (hash = %(hash)s::bytea or id = %(id)s::bigint) and revoked_at is null
   and not exists (select from sereno.sign_outs where sign_in = %(sign_in)s::text);
 
 -- name: sign_out
--- This sign-in ends now, on every server.
+-- Ends a sign-in, on every server.
 insert into sereno.sign_outs (sign_in, ends_at) values (%(sign_in)s, to_timestamp(%(until)s::double precision))
 on conflict (sign_in) do nothing;
 
 -- name: forget_sign_outs
--- Those whose cookies have ended by themselves; a day later, for servers whose clock is behind.
+-- Deletes sign-outs whose cookies have expired; a day later, for servers whose clock is behind.
 delete from sereno.sign_outs
 where sign_in = any(array(select sign_in from sereno.sign_outs
                           where ends_at < sereno.now() - interval '1 day'
@@ -44,13 +44,13 @@ where sign_in = any(array(select sign_in from sereno.sign_outs
 returning 1;
 
 -- name: list
--- The living ones first.
+-- All tokens, active ones first.
 select row_to_json(line)::text
 from (select id, name, role, tenant, created_at, created_by, expires_at, revoked_at, used_at from sereno.tokens
       order by revoked_at is not null, id desc limit %(most)s) as line;
 
 -- name: revoke
--- It opens nothing any more. Nothing is revoked where several tenants have tokens of this name; answers how many there are.
+-- Revokes a token. If several tenants have tokens of this name, none is revoked; returns how many have the name.
 with found as materialized (
     select id, name = %(name)s as is_named from sereno.tokens
     where (name = %(name)s or id::text = %(name)s) and revoked_at is null
@@ -63,14 +63,14 @@ gone as (
 select (select count(*) from found where is_named), id, name, tenant from (select 1) as one left join gone on true;
 
 -- name: status
--- Whether a token was ever created, and whether one is valid now. Rows of revoked and expired tokens are kept, so a
+-- Whether a token was ever created, and whether one is valid now. Rows of revoked and expired tokens are retained, so a
 -- server that has had a token never becomes open again.
 select exists (select from sereno.tokens),
        exists (select from sereno.tokens
                where revoked_at is null and (expires_at is null or expires_at > sereno.now()));
 
 -- name: begin_answer
--- Ours to answer, or what was answered before. One that died while answering is given up after a minute.
+-- Reserves a request for this process, or returns the stored response. A request whose process died is given up after a minute.
 with ours as (
     insert into sereno.answers as a (who, key, request) values (%(who)s, %(key)s, %(request)s)
     on conflict (who, key) do update set at = sereno.now(), request = excluded.request
@@ -81,15 +81,15 @@ select exists (select from ours), request = %(request)s, status, body
 from (select 1) as one left join sereno.answers on who = %(who)s and key = %(key)s;
 
 -- name: end_answer
--- For whoever asks again.
+-- Stores the response, for repetitions of the request.
 update sereno.answers set status = %(status)s, body = %(body)s where who = %(who)s and key = %(key)s;
 
 -- name: drop_answer
--- Nothing was done: it may be asked again.
+-- Drops the reservation of a request that changed nothing, so that it may be repeated.
 delete from sereno.answers where who = %(who)s and key = %(key)s;
 
 -- name: forget_answers
--- Nobody asks again after a day. A page of them. By their time alone: workers may see no other column.
+-- Deletes a page of responses older than a day. By their time alone, because workers may not read other columns.
 delete from sereno.answers
 where at <= (select max(at) from (select at from sereno.answers
                                   where at < sereno.now() - interval '1 day'
@@ -97,8 +97,8 @@ where at <= (select max(at) from (select at from sereno.answers
 returning 1;
 
 -- name: audit
--- Who did what, newest first. Whose and what is looked for among so many of the newest. With `bytes`, a page ends with the
--- line that passes them. Of a line that does not fit, nothing is read but that it is there.
+-- The audit, newest first. Actor, action and search terms are checked within a window of the newest lines. With `bytes`, a page
+-- ends with the line that passes them. Of a line that does not fit, only its existence is returned.
 select case when fits then row_to_json(line)::text end
 from (select page.*, row_number() over (order by id desc) <= %(most)s
              and (%(bytes)s::bigint is null

@@ -1,4 +1,4 @@
-"""Bulk changes in the background: ask for one, look how far it is, stop it. And one job again, with other arguments."""
+"""Bulk changes in the background: begin, show, stop. Also the retry of one job with edited arguments."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ from sereno.schedules.rules.when import Daily, checked
 from sereno.text import check_text
 from sereno.zones import moment
 
-# A job that was made from another one says so in a tag, by which each is found from the other.
+# Prefix of the tag that links an edited retry to its original job.
 ORIGIN = "retry-of:"
 
 MakeJob = Callable[[str, bytes, JobOptions], NewJob]
 
-# In which states something can be changed at all; None: in all.
+# States in which an action applies; None: in all states.
 _job_states: Mapping[JobAction, tuple[str, ...]] = {
     "job.retry": FINAL,
     "job.cancel": jobs.CANCELLABLE,
@@ -57,13 +57,13 @@ _verbs: Mapping[ScheduleAction, Verb] = {
     "schedule.spread": "spread",
 }
 
-# Each takes a slot of a worker while it works.
+# Operations that may be in progress at once, in total and of one tenant: each takes a worker slot.
 MOST_UNDER_WAY, MOST_OF_A_TENANT = 50, 5
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleBulkRequest:
-    """What a change of schedules takes. `until`, `note`: of a pause; `note`: of a disabling. `window`: of a spread."""
+    """Options of a bulk change of schedules. pause: `until` and `note`; disable: `note`; spread: `window`."""
 
     until: datetime | None = None
     note: str | None = None
@@ -80,23 +80,25 @@ def begin(
     total: Count | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
-    """A worker does it, so many a second at most, and goes on where another ended.
+    """Begin a bulk change of jobs. A worker carries it out; after a crash another one continues.
 
-    Only with what is there now: what is made or ends later is left alone. `total`: what a dry run counted.
+    It changes jobs that exist now; jobs that are created or end later are left alone. `rate`: changes per second at
+    most. `total`: the count of a dry run.
     """
     _, _, verb = action.partition(".")
     check_text("reason", reason or None)
     if wanted.ids is None and not yes:
-        raise Refused(f"this would {verb} every job that matches ({wanted}): look with a dry run, then confirm it")
+        raise Refused(f"this would {verb} every job that matches ({wanted}): check with a dry run, then confirm it")
     if action == "job.delete" and wanted.ids is not None:
         running = yield from bulk_selection.matching(wanted.within(["running"]))
         if running:
             names = ", ".join(map(str, running))
-            raise Refused(f"job {names} is running: cancel it first, nothing was deleted")
+            raise Refused(f"job {names} is running: cancel it first; nothing was deleted")
     chosen = replace(wanted.within(_job_states[action]), window=None)
-    who = actor or default_actor()
-    seen, look = chosen.as_detail(), chosen.params()
-    return (yield from _begun(BulkRequest(action, seen, look, chosen.tenant, who, rate, reason, total, chosen.ids)))
+    author = actor or default_actor()
+    seen, params = chosen.as_detail(), chosen.params()
+    request = BulkRequest(action, seen, params, chosen.tenant, author, rate, reason, total, chosen.ids)
+    return (yield from _begun(request))
 
 
 def begin_schedules(
@@ -109,12 +111,12 @@ def begin_schedules(
     total: Count | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
-    """The same for schedules, in the order of their keys. What the change takes is checked before it begins."""
+    """Begin a bulk change of schedules, in the order of their keys. Its options are checked first."""
     _, _, verb = action.partition(".")
     if wanted.keys is None and not yes:
-        raise Refused(f"this would {verb} every schedule that matches: look with a dry run, then confirm it")
+        raise Refused(f"this would {verb} every schedule that matches: check with a dry run, then confirm it")
     how = how or ScheduleBulkRequest()
-    yield from _check_how(how)
+    yield from _check_options(how)
     allowed = _schedule_states[action]
     if allowed is not None:
         given = wanted.states
@@ -126,20 +128,20 @@ def begin_schedules(
         options["until"] = how.until
     if how.window is not None:
         options["window"] = seconds(how.window)
-    seen, look, who = wanted.as_detail(), wanted.params(), actor or default_actor()
-    asked = BulkRequest(action, seen, look, wanted.tenant, who, rate, how.note, total, options=options)
-    return (yield from _begun(asked))
+    seen, params, author = wanted.as_detail(), wanted.params(), actor or default_actor()
+    request = BulkRequest(action, seen, params, wanted.tenant, author, rate, how.note, total, options=options)
+    return (yield from _begun(request))
 
 
-def _check_how(how: ScheduleBulkRequest) -> Operation[None]:
+def _check_options(how: ScheduleBulkRequest) -> Operation[None]:
     check_text("note", how.note)
     if how.window is not None:
-        # Refused before anything is looked at, in the words of the rule.
+        # An invalid window is refused before anything is read, with the error of the schedule rule.
         checked(Daily("00:00", spread=how.window))
     if how.until is not None:
         check_date("until", how.until)
         if how.until <= moment((yield from schedules_store.clock())):
-            raise Refused(f"a pause until {how.until.isoformat()} is over already: give a later moment")
+            raise Refused(f"a pause until {how.until.isoformat()} would already be over: give a later time")
 
 
 def begin_requeue(
@@ -151,13 +153,14 @@ def begin_requeue(
     total: Count | None = None,
     actor: str | None = None,
 ) -> Operation[BulkOperation]:
-    """The same for deliveries that go back to work, by id; of those that are named, where `ids` are given."""
+    """Begin to requeue deliveries, in the order of their ids; with `ids`, only those of them that match."""
     if ids is None and not yes:
-        raise Refused("this would requeue every delivery that matches: look with a dry run, then confirm it")
+        raise Refused("this would requeue every delivery that matches: check with a dry run, then confirm it")
     chosen = yield from _requeueable(wanted)
     seen = chosen.as_detail() | ({} if ids is None else {"ids": sorted(ids)})
-    look, who = store.delivery_look(chosen, ids), actor or default_actor()
-    return (yield from _begun(BulkRequest("delivery.requeue", seen, look, chosen.tenant, who, rate, None, total, ids)))
+    params, author = store.delivery_look(chosen, ids), actor or default_actor()
+    request = BulkRequest("delivery.requeue", seen, params, chosen.tenant, author, rate, None, total, ids)
+    return (yield from _begun(request))
 
 
 def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
@@ -166,31 +169,31 @@ def _requeueable(wanted: DeliveryFilter) -> Operation[DeliveryFilter]:
     return replace(wanted, states=states)
 
 
-def _begun(asked: BulkRequest) -> Operation[BulkOperation]:
-    every, theirs = yield from store.under_way(asked.tenant)
+def _begun(request: BulkRequest) -> Operation[BulkOperation]:
+    every, theirs = yield from store.under_way(request.tenant)
     if every >= MOST_UNDER_WAY or theirs >= MOST_OF_A_TENANT:
-        raise Refused("so many operations are under way already: wait for one to end, or stop one")
-    number = yield from store.begin(asked)
-    detail = {"action": asked.action, "filter": asked.wanted, "rate": asked.rate, "reason": asked.reason}
-    yield from audit.audit(asked.actor, "operation.begin", f"operation {number}", {**detail, **asked.options})
-    return (yield from _there(number))
+        raise Refused("too many bulk operations are in progress: wait for one to end, or stop one")
+    number = yield from store.begin(request)
+    detail = {"action": request.action, "filter": request.wanted, "rate": request.rate, "reason": request.reason}
+    yield from audit.audit(request.actor, "operation.begin", f"operation {number}", {**detail, **request.options})
+    return (yield from _find(number))
 
 
-# How many
+# Counts
 
 
 def count_jobs(action: JobAction, wanted: JobFilter) -> Operation[Count]:
-    """As in a dry run."""
+    """Return how many jobs the action would change, as in a dry run."""
     return (yield from _counts[action](wanted)).total
 
 
 def count_schedules(action: ScheduleAction, wanted: ScheduleFilter) -> Operation[Count]:
-    """As in a dry run."""
+    """Return how many schedules the action would change, as in a dry run."""
     return (yield from tally(wanted, _verbs[action])).total
 
 
 def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
-    """All of them, where a dry run looks at the newest."""
+    """Return how many deliveries would be requeued: all of them, where a dry run reads only the newest."""
     return (yield from store.count_deliveries((yield from _requeueable(wanted)), ids))
 
 
@@ -198,7 +201,7 @@ def count_requeue(wanted: DeliveryFilter, ids: Collection[int] | None = None) ->
 
 
 def changes(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> dict[str, Change]:
-    """What a worker does in one batch, by action. `requeue`: as the application sends deliveries back to work."""
+    """Return the batch function of each action. `requeue`: how the application requeues deliveries."""
     return {
         "schedule.pause": _of_schedules(_pause),
         "schedule.resume": _of_schedules(lambda wanted, taken: schedules.resume(wanted, actor=taken.actor)),
@@ -220,7 +223,7 @@ def _pause(wanted: ScheduleFilter, taken: ClaimedBatch) -> Operation[int]:
 
 
 def _of_schedules(change: Callable[[ScheduleFilter, ClaimedBatch], Operation[int]]) -> Change:
-    """They write the same lines in the audit as at once."""
+    """Return a batch function for schedules; it writes the same audit lines as an immediate change."""
 
     def step(taken: ClaimedBatch) -> Operation[Step]:
         wanted, place = yield from store.schedules_found(taken)
@@ -243,35 +246,35 @@ def _of_deliveries(requeue: Callable[[Sequence[int]], Operation[list[int]]]) -> 
     return step
 
 
-# Look and stop
+# Show and stop
 
 
 def list_operations(
     limit: int, before: int | None = None, *, tenant: str | None = None
 ) -> Operation[list[BulkOperation]]:
-    """Newest first; those of a tenant alone, if one is given."""
+    """Return operations, newest first; only those of `tenant`, if given."""
     return store.listed(limit, before, tenant)
 
 
 def show(number: int) -> Operation[BulkOperation | None]:
-    """How far it is; None if there is none."""
+    """Return an operation and its progress; None if there is none with this id."""
     return store.one(number)
 
 
 def stop(number: int, *, actor: str | None = None) -> Operation[BulkOperation]:
-    """It ends within a second; what was done stays done. Refused when it is over."""
-    before = yield from _there(number)
-    who = actor or default_actor()
-    if not (yield from store.ask_to_stop(number, who)):
-        raise Refused(f"operation {number} is over: it is {before.state}")
-    yield from audit.audit(who, "operation.stop", f"operation {number}", {"state": before.state})
-    return (yield from _there(number))
+    """Stop an operation within a second; its changes so far remain. Raises Refused if it has ended already."""
+    before = yield from _find(number)
+    author = actor or default_actor()
+    if not (yield from store.ask_to_stop(number, author)):
+        raise Refused(f"operation {number} has ended already: it is {before.state}")
+    yield from audit.audit(author, "operation.stop", f"operation {number}", {"state": before.state})
+    return (yield from _find(number))
 
 
 def edited(row: JobRow, arguments: bytes, make_job: MakeJob) -> NewJob:
-    """The new job that `retry_edited` writes: like one that has ended, with other arguments."""
+    """Return the new job for `retry_edited`: a copy of a job that has ended, with other arguments."""
     if row.finished_at is None:
-        raise Refused(f"job {row.id} is {row.state}: only one that has ended can be made again")
+        raise Refused(f"job {row.id} is {row.state}: only a job that has ended can be retried with edited arguments")
     tags = [tag for tag in row.tags or () if not tag.startswith(ORIGIN)]
     options = JobOptions(
         queue=row.queue,
@@ -284,16 +287,16 @@ def edited(row: JobRow, arguments: bytes, make_job: MakeJob) -> NewJob:
 
 
 def retry_edited(row: JobRow, wanted: NewJob, *, actor: str | None = None) -> Operation[Job]:
-    """Write a job that was made from one that has ended, which stays as it is."""
+    """Enqueue a job made by `edited`; the original job stays unchanged."""
     (made,) = yield from jobs_store.enqueue([wanted])
-    who = actor or default_actor()
+    author = actor or default_actor()
     detail = {"task": row.task, "made": made.id}
-    yield from audit.audit(who, "job.retry_edited", f"job {row.id}", detail)
-    yield from audit.audit(who, "job.enqueue", f"job {made.id}", {"task": row.task, "retry_of": row.id})
+    yield from audit.audit(author, "job.retry_edited", f"job {row.id}", detail)
+    yield from audit.audit(author, "job.enqueue", f"job {made.id}", {"task": row.task, "retry_of": row.id})
     return made
 
 
-def _there(number: int) -> Operation[BulkOperation]:
+def _find(number: int) -> Operation[BulkOperation]:
     found = yield from store.one(number)
     if found is None:
         raise InvalidArguments(f"there is no operation {number}: see sereno operation list")

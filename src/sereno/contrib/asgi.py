@@ -1,10 +1,10 @@
-"""Inside an application of yours (FastAPI, Starlette, Litestar, Django): opened with it, closed with it.
+"""Runs sereno inside an ASGI application (FastAPI, Starlette, Litestar, Django), with the same lifetime.
 
     dashboard = asgi(app)
     api = FastAPI(lifespan=lifespan(app, work=True, server=dashboard))
     api.mount("/sereno", dashboard)
 
-Nothing is open before it starts, so a server may fork as it likes before that.
+Nothing is opened before the lifespan starts, so the web server may fork before that.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Lifespan(Protocol):
-    """A server as `sereno.server.application` makes it: told to, its streams end."""
+    """A server as `sereno.server.application` makes it; `end` closes its live streams."""
 
     async def end(self) -> None: ...
 
@@ -33,10 +33,10 @@ class Lifespan(Protocol):
 def lifespan(
     app: Sereno, *, work: bool = False, queues: Mapping[str, int] | None = None, server: Lifespan | None = None
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """For `FastAPI(lifespan=…)`, `Starlette(lifespan=…)` and `Litestar(lifespan=[…])`.
+    """Return a lifespan for `FastAPI(lifespan=…)`, `Starlette(lifespan=…)` and `Litestar(lifespan=[…])`.
 
-    It refuses to start on a database that is away or has no schema. `work`: a worker runs in this process, and drains
-    before it ends. `server`: the one that is mounted; its live streams end when the process is told to.
+    It refuses to start if the database is unreachable or has no schema. `work`: run a worker in this process, and drain
+    it at the end. `server`: the mounted server, whose live streams are closed when the process gets a stop signal.
     """
 
     @asynccontextmanager
@@ -45,7 +45,7 @@ def lifespan(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(app.aclose)
             if server is not None:
-                stack.enter_context(_ends_when_told(server))
+                stack.enter_context(_end_on_signal(server))
                 stack.push_async_callback(server.end)
             if work:
                 await stack.enter_async_context(app.working(queues))
@@ -55,10 +55,11 @@ def lifespan(
 
 
 @contextmanager
-def _ends_when_told(server: Lifespan) -> Iterator[None]:
-    """Servers wait for every answer before they tell us of the end, and a stream ends only when it is told.
+def _end_on_signal(server: Lifespan) -> Iterator[None]:
+    """End live streams on SIGTERM and SIGINT.
 
-    So we hear of the signal as well, before whoever has asked for it.
+    Web servers wait for every response before they run the shutdown of the lifespan, and a live stream does not end by
+    itself. So this installs signal handlers that end the streams and then call the previous handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -70,42 +71,42 @@ def _ends_when_told(server: Lifespan) -> Iterator[None]:
     def end() -> None:
         ending.add(loop.create_task(server.end()))
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(end)
         other = others[signal.Signals(number)]
         if callable(other):
             other(number, frame)
 
-    # A signal that nobody handles ends the process at once, and streams with it.
-    heard = [number for number, other in others.items() if callable(other)]
-    for number in heard:
-        signal.signal(number, told)
+    # A signal without a handler ends the process at once, and its streams with it.
+    handled = [number for number, other in others.items() if callable(other)]
+    for number in handled:
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
-        for number in heard:
-            if signal.getsignal(number) is told:
+        for number in handled:
+            if signal.getsignal(number) is on_signal:
                 signal.signal(number, others[number])
 
 
 class MountedServer:
-    """The server under a path, where nobody else says so: scopes come with the whole path in them."""
+    """Mounts the server under a path, for frameworks that pass the whole path in the scope."""
 
     def __init__(self, inside: Asgi, path: str) -> None:
         if not path.startswith("/") or path.endswith("/") or "//" in path:
-            raise ValueError(f"{path!r} is no path to mount at: write it as in /sereno")
+            raise ValueError(f"{path!r} is not a valid mount path: write it like /sereno")
         self._inside = inside
         self.path = path
 
     def covers(self, scope: Scope) -> bool:
-        """Whether it is asked for what is here."""
+        """Return whether the requested path is under the mount path."""
         whole, base = scope["path"], self._base(scope)
         return bool(whole == base or whole.startswith(f"{base}/"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         base = self._base(scope)
         if scope["type"] == "http" and scope["path"] == base:
-            # The links of the pages are relative. So is this: the name of the host is only what somebody says.
+            # A relative redirect, like the links of the pages: the Host header is not to be trusted.
             query = scope.get("query_string", b"")
             await redirect(send, f"{base.rpartition('/')[2]}/" + (f"?{query.decode('latin-1')}" if query else ""))
             return
@@ -116,7 +117,7 @@ class MountedServer:
 
 
 async def redirect(send: Send, to: str) -> None:
-    """To an address that is safe to write into a header."""
+    """Send a redirect; `to` must be safe to write into a header."""
     headers = [(b"location", to.encode("latin-1")), (b"cache-control", b"no-store"), (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": HTTPStatus.TEMPORARY_REDIRECT.value, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -1,9 +1,9 @@
-"""The server inside an application of Litestar.
+"""The dashboard and API inside a Litestar application.
 
     dashboard = asgi(app)
     web = Litestar([mount("/sereno", dashboard)], lifespan=[lifespan(app, server=dashboard)])
 
-A plain mount of Litestar's changes every path a little; this one leaves them as they were asked for.
+Litestar's own mount normalises slashes in paths; this one passes on the requested path.
 """
 
 from collections.abc import Sequence
@@ -20,31 +20,31 @@ __all__ = ["lifespan", "mount"]
 
 
 def mount(path: str, inside: Asgi, *, guards: Sequence[Guard] | None = None) -> ASGIRouteHandler:
-    """A route handler for everything under the path. `guards`: as for any handler of yours."""
+    """Return a route handler for everything under the path. `guards`: Litestar guards, as for any handler."""
     mounted = MountedServer(inside, path)
 
-    # Otherwise it adds a slash to every path.
+    # Without is_static, Litestar adds a slash to every path.
     @route(path, is_static=True, copy_scope=True, guards=guards)
     async def dashboard(scope: Scope, receive: Receive, send: Send) -> None:
         whole: Any = {**scope, "path": _whole_path(scope, path)}
         if not mounted.covers(whole):
-            # Litestar hands us /serenopark as well.
-            await _nothing_here(send)
+            # Litestar also routes /serenopark here.
+            await _not_found(send)
             return
-        await mounted(whole, receive, send)  # type: ignore[arg-type]  # its types are narrower than those of ASGI
+        await mounted(whole, receive, send)  # type: ignore[arg-type]  # Litestar's types are narrower than those of ASGI
 
     return dashboard
 
 
 def _whole_path(scope: Scope, path: str) -> str:
-    """As it was asked for: Litestar takes slashes away, and leaves only what is behind ours."""
+    """Return the requested path: Litestar removes slashes and our prefix from it."""
     raw = scope.get("raw_path")
     if raw:
         return unquote(raw.partition(b"?")[0].decode("latin-1"))
     return f"{scope.get('root_path', '').rstrip('/')}{path}{scope['path']}"
 
 
-async def _nothing_here(send: Send) -> None:
+async def _not_found(send: Send) -> None:
     headers = [(b"content-type", b"text/plain"), (b"x-content-type-options", b"nosniff")]
     await send({"type": "http.response.start", "status": 404, "headers": headers})
     await send({"type": "http.response.body", "body": b"Not Found", "more_body": False})

@@ -1,6 +1,6 @@
-"""One address for both: `app = Sereno(address(engine))`.
+"""The database URL of a SQLAlchemy engine, for sereno: `app = Sereno(address(engine))`.
 
-Sessions and connections of SQLAlchemy need nothing from here: `task.using(session).enqueue(…)`.
+To enqueue with a session or connection of SQLAlchemy, nothing from here is needed: `task.using(session).enqueue(…)`.
 """
 
 from psycopg import pq
@@ -11,14 +11,14 @@ from sereno.errors import ConfigurationError
 
 
 def address(engine: Engine | AsyncEngine) -> str:
-    """Where an engine finds its database, for sereno's own connections. It holds the password: do not show it."""
+    """Return the database URL of an engine, for sereno's own connections. It contains the password: do not show it."""
     url = engine.url
     if url.get_backend_name() != "postgresql":
         raise ConfigurationError(f"sereno needs PostgreSQL: this engine is for {url.get_backend_name()}")
     query = dict(url.query)
     if "ssl" in query:
-        # asyncpg's word for it.
+        # The name of sslmode in asyncpg.
         query["sslmode"] = query.pop("ssl")
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
-    kept = {name: value for name, value in query.items() if name in known}
-    return url.set(drivername="postgresql", query=kept).render_as_string(hide_password=False)
+    valid = {name: value for name, value in query.items() if name in known}
+    return url.set(drivername="postgresql", query=valid).render_as_string(hide_password=False)

@@ -1,4 +1,4 @@
-"""Bulk operations: what is wanted, how far it is, and one batch of it. They outlive whoever asked for them."""
+"""Storage of bulk operations, and the code of one batch. An operation does not depend on the client that began it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,26 +16,26 @@ from sereno.jobs.filters import DeliveryFilter, JobFilter, ScheduleFilter
 from sereno.jobs.job import DEFAULT_PRIORITY, JobOptions, NewJob
 from sereno.jobs.rows import Count
 
-# Of what one asked for, in a list: it may name ten thousand ids.
+# Bytes of a filter that a list shows; a filter may name ten thousand ids.
 MOST_WANTED_BYTES = 16 * 1024
 
 _sql = queries("jobs/bulk")
 _json = msgspec.json.Decoder(dict[str, Any])
 
-# The task that carries operations out. Not written in SQL, where another schema's name would replace its first word.
+# The task that carries out operations. A parameter in SQL, because there a custom schema name would replace `sereno`.
 TASK = "sereno.bulk"
 USUAL_QUEUE = "default"
-# Before everything else of its queue: what it sends back to work must not keep it waiting.
+# The first priority of its queue, so that the jobs it requeues do not delay it.
 PRIORITY = 0
 assert PRIORITY < DEFAULT_PRIORITY
-# So many ids are looked through in one statement, so that none takes long.
+# Range of ids, and number of schedules, that one statement reads, so that none takes long.
 STRETCH = 100_000
 STRETCH_OF_SCHEDULES = 10_000
-# More deliveries than this are not counted.
+# Deliveries that are counted at most.
 COUNT_BOUND = 1_000_000
-# So many operations are forgotten at a time.
+# Operations that one statement deletes.
 FORGOTTEN = 1000
-# With a rate, a batch is as many as may be changed in so many seconds.
+# Seconds of changes in one batch, if the operation has a rate.
 PACE_SECONDS = 0.5
 LAST_ID = 2**63 - 1
 
@@ -50,9 +50,9 @@ Action: TypeAlias = JobAction | ScheduleAction | Literal["delivery.requeue"]
 class BulkOperation:
     """A bulk change in the background.
 
-    `total`: how many there were when it was asked for; null if nobody could count them in time, at least that many
-    where it is not `total_exact`. `asked_to_stop`: running jobs, when cancelling. `left_alone`: matched, and could not
-    be changed. `options`: what else the change takes. `waits_for`: what is missing for it to go on.
+    `total`: the number of matches when it was requested; null if they could not be counted in time, a lower bound
+    unless `total_exact`. `asked_to_stop`: running jobs that were requested to cancel. `left_alone`: matches that could
+    not be changed. `options`: other options of the change. `waits_for`: what is missing for it to continue.
     """
 
     id: int
@@ -86,9 +86,9 @@ class BulkOperation:
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
-    """What somebody wants done to many. `wanted`: the filter for people. `look`: the same as parameters, by kind.
+    """A requested bulk change. `wanted`: the filter in readable form. `look`: the same filter as SQL parameters.
 
-    `ids`: those that are named. `options`: what else the change takes.
+    `ids`: the ids that were given. `options`: other options of the change.
     """
 
     action: Action
@@ -104,7 +104,7 @@ class BulkRequest:
 
 
 class BulkBatch(NamedTuple):
-    """What became of a batch. `wait`: seconds until the next one; None when there is none. `share`: how far it is."""
+    """The result of a batch. `wait`: seconds until the next one, None after the last. `share`: progress from 0 to 1."""
 
     wait: float | None
     share: float = 1.0
@@ -112,24 +112,24 @@ class BulkBatch(NamedTuple):
 
 
 def under_way(tenant: str | None) -> Operation[tuple[int, int]]:
-    """How many are, in all, and of this tenant."""
+    """Return the number of operations in progress, in total and of this tenant."""
     rows = yield Statement(_sql["under_way"], {"tenant": tenant, "bound": 1000})
     return int(rows[0][0]), int(rows[0][1])
 
 
-def begin(asked: BulkRequest) -> Operation[int]:
-    """Write it down and make its job; answers its id."""
-    ids, total = asked.ids, asked.total
+def begin(request: BulkRequest) -> Operation[int]:
+    """Store an operation and enqueue its job; return its id."""
+    ids, total = request.ids, request.total
     given = {
-        "action": asked.action,
-        "kind": asked.action.partition(".")[0],
-        "wanted": encoder.encode(asked.wanted).decode(),
-        "look": encoder.encode(kept(asked.look)).decode(),
-        "options": encoder.encode(asked.options).decode(),
-        "tenant": asked.tenant,
-        "rate": asked.rate,
-        "reason": asked.reason,
-        "actor": asked.actor,
+        "action": request.action,
+        "kind": request.action.partition(".")[0],
+        "wanted": encoder.encode(request.wanted).decode(),
+        "look": encoder.encode(kept(request.look)).decode(),
+        "options": encoder.encode(request.options).decode(),
+        "tenant": request.tenant,
+        "rate": request.rate,
+        "reason": request.reason,
+        "actor": request.actor,
         "total": None if total is None else total.value,
         "total_exact": total is None or total.exact,
         "first": max(1, min(ids, default=1)) if ids is not None else 1,
@@ -145,7 +145,7 @@ def begin(asked: BulkRequest) -> Operation[int]:
 
 
 def adopt(queues: Sequence[str]) -> Operation[None]:
-    """Operations that wait where nobody serves come into a queue of these."""
+    """Move operations that wait in a queue without workers to the first of these queues."""
     if queues:
         yield Statement(_sql["adopt"], {"task": TASK, "queues": list(queues), "queue": queues[0]})
 
@@ -153,7 +153,7 @@ def adopt(queues: Sequence[str]) -> Operation[None]:
 def listed(
     limit: int, before: int | None = None, tenant: str | None = None, *, most_bytes: int | None = MOST_WANTED_BYTES
 ) -> Operation[list[BulkOperation]]:
-    """Newest first; `before` is the last id of the page before. What was asked for is shown up to `most_bytes`."""
+    """Return operations, newest first. `before`: the last id of the previous page. Filters are cut to `most_bytes`."""
     given = {"task": TASK, "limit": limit, "before": LAST_ID if before is None else before, "tenant": tenant}
     rows = yield Statement(_sql["listed"], {**given, "bytes": most_bytes})
     return [_shown(*row) for row in rows]
@@ -164,7 +164,7 @@ def _shown(number: int, action: str, state: str, wanted: str, options: str, *res
 
 
 def one(number: int) -> Operation[BulkOperation | None]:
-    """By its id."""
+    """Return an operation by its id; None if there is none."""
     if not 0 < number < LAST_ID:
         return None
     found = yield from listed(1, number + 1, most_bytes=None)
@@ -172,7 +172,7 @@ def one(number: int) -> Operation[BulkOperation | None]:
 
 
 def ask_to_stop(number: int, actor: str) -> Operation[bool]:
-    """False when it is over already."""
+    """Request an operation to stop; return False if it has ended already."""
     rows = yield Statement(_sql["ask_to_stop"], {"id": number, "actor": actor})
     return bool(rows)
 
@@ -182,7 +182,7 @@ def fail(number: int, error: str) -> Operation[None]:
 
 
 def forget(days: int) -> Operation[None]:
-    """Those that ended so long ago."""
+    """Delete a bounded number of operations that ended more than `days` ago."""
     yield Statement(_sql["forget"], {"days": days, "limit": FORGOTTEN})
 
 
@@ -191,7 +191,7 @@ def forget(days: int) -> Operation[None]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedBatch:
-    """An operation in the hands of its job."""
+    """An operation that the running attempt of its job holds."""
 
     id: int
     action: str
@@ -213,7 +213,7 @@ class ClaimedBatch:
 
     @property
     def limit(self) -> int:
-        """As many are changed in one batch."""
+        """The largest number of changes in one batch."""
         return (
             bulk_selection.BATCH
             if self.rate is None
@@ -221,12 +221,12 @@ class ClaimedBatch:
         )
 
     def given(self) -> dict[str, Any]:
-        """What else the change takes."""
+        """Return the options of the change."""
         return _json.decode(self.options)
 
 
 class BulkCursor(NamedTuple):
-    """How far it is: up to this id or key everything has been looked at."""
+    """The position of an operation: everything up to this id or key has been processed."""
 
     cursor: int
     key: str
@@ -234,7 +234,7 @@ class BulkCursor(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a batch did. `asked`: running jobs that were asked to stop. `left`: found, and not changed."""
+    """Counts of a batch. `asked`: running jobs that were requested to stop. `left`: matches that were not changed."""
 
     done: int
     asked: int
@@ -242,14 +242,14 @@ class Step(NamedTuple):
     place: BulkCursor
 
 
-# One batch of an action; of jobs it is here, of others the application brings it along.
+# The batch function of an action. Those for jobs are in this module; the application supplies the others.
 Change: TypeAlias = Callable[[ClaimedBatch], Operation[Step]]
 
 
 def batch(
     number: int, job: int, attempt: int, session: int, others: Mapping[str, Change] | None = None
 ) -> Operation[BulkBatch]:
-    """The next batch, and how far it is then, in one transaction; for the attempt that holds the job alone."""
+    """Do the next batch and store the progress, in one transaction; only for the attempt that holds the job."""
     rows = yield Statement(_sql["take"], {"id": number, "job": job, "attempt": attempt, "session": session})
     if not rows:
         return BulkBatch(None)
@@ -261,16 +261,16 @@ def batch(
         return BulkBatch(taken.wait, _share(taken, 0))
     change = {**_of_jobs, **(others or {})}.get(taken.action)
     if change is None:
-        raise Refused(f"this worker does not know how to carry out {taken.action}")
+        raise Refused(f"this worker does not know the bulk action {taken.action}")
     done, asked, left, place = yield from change(taken)
     cost = (done + asked) / taken.rate if taken.rate else 0.0
-    how_far = {"cursor": place.cursor, "key": place.key, "ends": place.ends, "cost": cost}
-    yield Statement(_sql["advance"], {"id": number, "done": done, "asked": asked, "left": left, **how_far})
+    progress = {"cursor": place.cursor, "key": place.key, "ends": place.ends, "cost": cost}
+    yield Statement(_sql["advance"], {"id": number, "done": done, "asked": asked, "left": left, **progress})
     return BulkBatch(None if place.ends else cost, _share(taken, done + asked + left), done + asked)
 
 
 def _share(taken: ClaimedBatch, more: int) -> float:
-    """By the count, where there is one; else by the ids."""
+    """Return the progress from 0 to 1: by the total if it is known, else by the position among the ids."""
     seen = taken.changed + taken.left + more
     if taken.total:
         return min(1.0, seen / taken.total)
@@ -278,24 +278,24 @@ def _share(taken: ClaimedBatch, more: int) -> float:
 
 
 def kept(look: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as they are kept: without what no search asks, which workers of an older version do not know."""
+    """Return the parameters to store: without unused search terms, which workers of an older version do not know."""
     return {name: value for name, value in look.items() if name != "terms" or value is not None}
 
 
-def _look(taken: ClaimedBatch, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of its filter."""
-    look = _json.decode(taken.look)
-    if look.keys() - known.keys():
-        # Left out, it would find more than was meant.
-        raise Refused("a newer version was asked for this, with a filter that this worker does not know")
-    return {**known, **look}
+def _params(taken: ClaimedBatch, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the filter, or raise Refused for one that this version does not know."""
+    params = _json.decode(taken.look)
+    if params.keys() - known.keys():
+        # Without the unknown condition the filter would match too much.
+        raise Refused("the operation has a filter of a newer version, which this worker does not know: update it")
+    return {**known, **params}
 
 
 # Jobs
 
 
 class BatchResult(NamedTuple):
-    """The jobs of a batch that were changed, those that were asked to stop, and those whose unique key is taken."""
+    """The jobs of a batch that were changed, those that were requested to stop, and those whose unique key is taken."""
 
     done: Sequence[int] = ()
     asked: Sequence[int] = ()
@@ -304,9 +304,9 @@ class BatchResult(NamedTuple):
 
 def _jobs(change: Callable[[Sequence[int], ClaimedBatch], Operation[BatchResult]]) -> Change:
     def step(taken: ClaimedBatch) -> Operation[Step]:
-        look, upto = _look(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
+        params, upto = _params(taken, JobFilter().params()), min(taken.cursor + STRETCH, taken.upper_id)
         given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at}
-        found = [row[0] for row in (yield Statement(_sql["matching"], look | given))]
+        found = [row[0] for row in (yield Statement(_sql["matching"], params | given))]
         done, asked, conflicts = (yield from change(found, taken)) if found else BatchResult()
         touched = sorted([*done, *asked])
         if touched or conflicts:
@@ -324,11 +324,11 @@ def _place(taken: ClaimedBatch, found: Sequence[int], upto: int) -> BulkCursor:
 
 
 def noted(taken: ClaimedBatch, subject: str, detail: Mapping[str, Any], count: int) -> Operation[None]:
-    """As it is noted when it is done at once, and of which operation it is a part."""
+    """Write the same audit line as an immediate change, with the id of the operation."""
     yield from audit.audit(taken.actor, taken.action, subject, {"count": count, **detail, "operation": taken.id})
 
 
-def _retry(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - as the others
+def _retry(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - common signature
     done = yield from transitions.requeue(found)
     return BatchResult(done, conflicts=(yield from transitions.key_conflicts(set(found) - set(done))))
 
@@ -337,7 +337,7 @@ def _cancel(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]
     return BatchResult(*(yield from transitions.cancel(found, taken.reason or f"cancelled by {taken.actor}")))
 
 
-def _delete(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - as the others
+def _delete(found: Sequence[int], taken: ClaimedBatch) -> Operation[BatchResult]:  # noqa: ARG001 - common signature
     return BatchResult((yield from transitions.delete(found)))
 
 
@@ -348,22 +348,22 @@ _of_jobs: dict[str, Change] = {"job.retry": _jobs(_retry), "job.cancel": _jobs(_
 
 
 def schedules_found(taken: ClaimedBatch) -> Operation[tuple[ScheduleFilter, BulkCursor]]:
-    """The schedules of the next batch, by their keys and what else must hold of them."""
-    look = _look(taken, ScheduleFilter().params())
+    """Return a filter for the schedules of the next batch, and the position after it."""
+    params = _params(taken, ScheduleFilter().params())
     given = {"after": taken.cursor_key, "upper": taken.upper_id, "limit": taken.limit, "stretch": STRETCH_OF_SCHEDULES}
-    ((keys, last, seen),) = yield Statement(_sql["matching_schedules"], look | given)
+    ((keys, last, seen),) = yield Statement(_sql["matching_schedules"], params | given)
     if len(keys) == taken.limit:
         place = BulkCursor(0, keys[-1], False)
     else:
         place = BulkCursor(0, last or taken.cursor_key, seen < STRETCH_OF_SCHEDULES)
-    return replace(ScheduleFilter.again(look), keys=keys), place
+    return replace(ScheduleFilter.again(params), keys=keys), place
 
 
 # Deliveries
 
 
 def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[str, Any]:
-    """Parameters of the statement that looks for deliveries."""
+    """Return the parameters of the query for deliveries."""
     params = wanted.params()
     named = params["ids"]
     if ids is not None:
@@ -372,15 +372,15 @@ def delivery_look(wanted: DeliveryFilter, ids: Collection[int] | None) -> dict[s
 
 
 def deliveries_found(taken: ClaimedBatch) -> Operation[tuple[list[int], BulkCursor]]:
-    """The deliveries of the next batch."""
-    look, upto = _look(taken, delivery_look(DeliveryFilter(), None)), min(taken.cursor + STRETCH, taken.upper_id)
+    """Return the deliveries of the next batch, and the position after it."""
+    params, upto = _params(taken, delivery_look(DeliveryFilter(), None)), min(taken.cursor + STRETCH, taken.upper_id)
     given = {"after": taken.cursor, "upto": upto, "limit": taken.limit, "asked_at": taken.asked_at, "counts": False}
-    ((_, found),) = yield Statement(_sql["matching_deliveries"], look | given)
+    ((_, found),) = yield Statement(_sql["matching_deliveries"], params | given)
     return found, _place(taken, found, upto)
 
 
 def count_deliveries(wanted: DeliveryFilter, ids: Collection[int] | None = None) -> Operation[Count]:
-    """How many there are now, up to a bound."""
+    """Return the number of matching deliveries, up to a bound."""
     given = {"after": 0, "upto": LAST_ID, "limit": COUNT_BOUND + 1, "asked_at": None, "counts": True}
     ((count, _),) = yield Statement(_sql["matching_deliveries"], delivery_look(wanted, ids) | given)
     return Count.bounded(count, COUNT_BOUND)

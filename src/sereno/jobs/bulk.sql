@@ -1,8 +1,8 @@
--- Bulk operations: asked for, taken up by their job, walked batch by batch, stopped, shown.
+-- Bulk operations: begin, process batch by batch in a job, stop, list.
 
 -- name: begin
--- What is there now has ids up to the largest; what comes later has larger ones, and is left alone. Of those that are
--- named by their ids, what is before the first and behind the last needs no look.
+-- Rows that exist now have ids up to the largest; later rows have larger ids and are left alone. If ids are given, only the
+-- range from the first to the last has to be read.
 insert into sereno.bulk_operations (
     action, wanted, look, options, tenant, rate, reason, asked_by, total, total_exact, cursor, upper_id)
 select %(action)s, %(wanted)s::text::jsonb, %(look)s::text::jsonb, %(options)s::text::jsonb, %(tenant)s, %(rate)s,
@@ -15,15 +15,15 @@ from (select greatest(0, case %(kind)s
 returning id;
 
 -- name: under_way
--- How many are, in all and of one tenant, up to a bound. One whose job is gone is over.
+-- Counts the operations in progress, in total and of one tenant, up to a bound. An operation whose job is gone has ended.
 select count(*), count(*) filter (where tenant = %(tenant)s)
 from (select tenant from sereno.bulk_operations operation
       where state in ('waiting', 'running') and exists (select from sereno.jobs where jobs.id = operation.job_id)
       limit %(bound)s) as live;
 
 -- name: queue_for
--- A queue that somebody alive serves who knows the task: one that is not paused, without a limit of its own, and with
--- many slots, because one of them is taken for as long as it lasts.
+-- A queue that a live worker with this task serves: not paused, preferably without limits and with many slots, because the
+-- operation takes one slot until it ends.
 select queue
 from sereno.sessions, jsonb_each_text(sessions.queues) as serves (queue, slots)
 where sessions.state = 'alive' and lease_until > sereno.now() and %(task)s = any(tasks)
@@ -33,11 +33,11 @@ order by exists (select from sereno.limits where limits.queue = serves.queue), s
 limit 1;
 
 -- name: give_job
--- The one job that carries it out.
+-- Links an operation to the one job that carries it out.
 update sereno.bulk_operations set job_id = %(job)s where id = %(id)s;
 
 -- name: adopt
--- A worker that starts takes over operations that wait in a queue which nobody alive serves.
+-- A worker that starts takes over operations that wait in a queue that no live worker serves.
 update sereno.jobs
 set queue = %(queue)s, ready_seq = case when state = 'ready' then nextval('sereno.ready_seq') end
 where id = any(array(select job_id from sereno.bulk_operations where bulk_operations.state in ('waiting', 'running')))
@@ -47,8 +47,8 @@ where id = any(array(select job_id from sereno.bulk_operations where bulk_operat
                     and %(task)s = any(tasks) and sessions.queues ? jobs.queue);
 
 -- name: take
--- The operation in the hands of its own job, while that attempt holds it. Locked until the batch is written down, so
--- that nothing is changed twice, whoever else believes to hold it.
+-- The operation, if this attempt holds its job. Locked until the batch commits, so that nothing is changed twice, even if another
+-- attempt believes that it holds the job.
 select id, action, look::text, wanted::text, options::text, rate, reason, asked_by, done + asked_to_stop, left_alone, total,
        cursor, cursor_key, upper_id, created_at, stop_asked_at is not null, coalesce(date_part('epoch', paced_at - sereno.now()), 0)
 from sereno.bulk_operations operation
@@ -58,7 +58,7 @@ where id = %(id)s and job_id = %(job)s and state in ('waiting', 'running')
 for update of operation;
 
 -- name: matching
--- The next jobs, by id, in a stretch of ids that takes no long look. What ended after it was asked for is not meant.
+-- The next jobs by id, in a bounded range of ids, so that the query is fast. Jobs that ended after the request are excluded.
 select id from (
     (select id
     from sereno.jobs
@@ -76,7 +76,7 @@ order by id
 limit %(limit)s;
 
 -- name: matching_schedules
--- The next schedules, by key, among so many as take no long look; how far that goes, and how many it looked at.
+-- The next schedules by key, in a bounded range, so that the query is fast; also the end of the range and its number of rows.
 with stretch as materialized (
     select * from sereno.schedules where key > %(after)s order by key limit %(stretch)s
 ),
@@ -90,8 +90,7 @@ found as (
 select coalesce((select array_agg(key order by key) from found), '{}'), max(key), count(*) from stretch;
 
 -- name: matching_deliveries
--- The next deliveries, by id, in a stretch of ids; or how many there are. What has changed since it was asked for is not
--- meant.
+-- The next deliveries by id, in a bounded range of ids; or their count. Deliveries that changed after the request are excluded.
 select count(*), coalesce(array_agg(id order by id) filter (where not %(counts)s), '{}')
 from (
     select id
@@ -115,8 +114,8 @@ from (
 ) as found;
 
 -- name: advance
--- How far it is, in the transaction of the batch. The pace is counted from the batch before, or from now if that is
--- long ago: what was not done while nobody worked is not caught up.
+-- Stores the progress, in the transaction of the batch. The rate counts from the previous batch, or from now if that is long
+-- ago: time in which no worker ran is not caught up.
 update sereno.bulk_operations
 set state = case when %(ends)s then 'done' else 'running' end,
     finished_at = case when %(ends)s then sereno.now() end,
@@ -126,13 +125,13 @@ set state = case when %(ends)s then 'done' else 'running' end,
 where id = %(id)s;
 
 -- name: finish
--- Stopped, or failed; what was done stays done.
+-- Ends an operation as stopped or failed; its changes so far remain.
 update sereno.bulk_operations
 set state = %(state)s, error = %(error)s, finished_at = sereno.now(), seen_at = sereno.now()
 where id = %(id)s and state in ('waiting', 'running');
 
 -- name: ask_to_stop
--- One that nobody works at right now ends at once; another within a second. Answers its new state.
+-- Stops an operation: at once if no worker runs it, else within a second. Returns its new state.
 update sereno.bulk_operations operation
 set stop_asked_at = coalesce(stop_asked_at, sereno.now()), stop_asked_by = coalesce(stop_asked_by, %(actor)s),
     state = case when ends then 'stopped' else state end,
@@ -140,13 +139,13 @@ set stop_asked_at = coalesce(stop_asked_at, sereno.now()), stop_asked_by = coale
 from (select found.id as found_id,
              found.started_at is null
              or not exists (select from sereno.jobs where jobs.id = found.job_id and jobs.state = 'running') as ends
-      from sereno.bulk_operations found where found.id = %(id)s for update) as looked
+      from sereno.bulk_operations found where found.id = %(id)s for update) as current
 where operation.id = found_id and state in ('waiting', 'running')
 returning state;
 
 -- name: listed
--- Newest first. An operation whose job ended without having ended it has failed; sent back to work, the job goes on. What
--- was asked for may be ten thousand ids: a list shows it up to some bytes.
+-- Newest first. An operation has failed if its job ended without ending it; if that job is requeued, it continues. A filter may
+-- name ten thousand ids: a list shows it up to some bytes.
 select operation.id, action, shown, sereno.shown(wanted, %(bytes)s)::text, sereno.shown(options, %(bytes)s)::text, operation.tenant, rate, operation.reason, asked_by, total, total_exact,
        done, asked_to_stop, left_alone, operation.created_at, started_at, seen_at, stop_asked_at, stop_asked_by,
        operation.finished_at, operation.job_id,
@@ -161,13 +160,13 @@ select operation.id, action, shown, sereno.shown(wanted, %(bytes)s)::text, seren
 from sereno.bulk_operations operation
 left join sereno.jobs job on job.id = operation.job_id,
 lateral (select case when operation.state in ('waiting', 'running') and job.id is null then 'failed'
-                     else operation.state end) as looked (shown)
+                     else operation.state end) as current (shown)
 where operation.id < %(before)s and (%(tenant)s::text is null or operation.tenant = %(tenant)s)
 order by operation.id desc
 limit %(limit)s;
 
 -- name: forget
--- So many of those that ended long ago, or whose job is gone without having ended them. Few at a time: nobody waits.
+-- Deletes operations that ended long ago, or whose job is gone without having ended them; a bounded number at a time.
 delete from sereno.bulk_operations
 where id = any(array(
     select found.id from sereno.bulk_operations found

@@ -12,12 +12,12 @@ TALLY_BOUND = 1_000_000
 
 
 def matching(wanted: JobFilter, after: int = 0, limit: int = BATCH) -> Operation[list[int]]:
-    """Ids of the next jobs that the filter finds."""
+    """Return the ids of the next jobs that the filter finds."""
     rows = yield Statement(_sql["matching"], wanted.params() | {"after": after, "limit": limit})
     return [row[0] for row in rows]
 
 
 def tally(wanted: JobFilter) -> Operation[list[tuple[str, str, str | None, int]]]:
-    """How many the filter finds by (task, queue, tenant)."""
+    """Return the number of jobs that the filter finds, by (task, queue, tenant)."""
     rows = yield Statement(_sql["tally"], wanted.params() | {"bound": TALLY_BOUND})
     return [(row[0], row[1], row[2], int(row[3])) for row in rows]

@@ -1,7 +1,7 @@
 -- The jobs that a filter finds, for bulk changes.
 
 -- name: matching
--- The next jobs that a filter finds, by id, after the last one seen: a bulk change walks them in batches.
+-- The next jobs that a filter finds, by id, after the last one seen: a bulk change processes them in batches.
 select id from (
     (select id
     from sereno.jobs
@@ -19,7 +19,7 @@ order by id
 limit %(limit)s;
 
 -- name: tally
--- How many a filter finds, by task, queue and tenant; no more than the bound are looked at on either side.
+-- How many jobs a filter finds, by task, queue and tenant; reads at most the bound of live and of finished jobs.
 select task, queue, tenant, count(*) from (
     (select task, queue, tenant
     from sereno.jobs

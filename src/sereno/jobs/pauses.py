@@ -10,13 +10,13 @@ PauseKind = Literal["queue", "task", "tenant"]
 
 
 def pause(kind: PauseKind, name: str, actor: str, note: str | None, *, by_tenant: bool = False) -> Operation[bool]:
-    """False when it was paused already. `by_tenant`: by somebody of the tenant that is paused."""
+    """Pause; return False if it was paused already. `by_tenant`: by a user of the tenant that is paused."""
     given = {"kind": kind, "name": name, "actor": actor, "note": note, "by_tenant": by_tenant}
     rows = yield Statement(_sql["pause"], given)
     return bool(rows)
 
 
 def resume(kind: PauseKind, name: str, *, by_tenant: bool = False) -> Operation[bool]:
-    """False when it was not paused. `by_tenant`: only what that tenant's own people paused."""
+    """Resume; return False if it was not paused. `by_tenant`: only if that tenant's own users paused it."""
     rows = yield Statement(_sql["resume"], {"kind": kind, "name": name, "by_tenant": by_tenant})
     return bool(rows)

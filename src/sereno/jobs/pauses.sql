@@ -1,8 +1,8 @@
 -- Pauses of queues, tasks and tenants.
 
 -- name: pause
--- Who paused first stays on the record; but what a tenant's own people have paused becomes the house's when that pauses
--- it too, so that they cannot lift it.
+-- The first pause stays on record. But a pause set by a tenant is taken over when an operator without a tenant pauses too, so
+-- that the tenant cannot resume it.
 insert into sereno.pauses as p (kind, name, paused_by, note, by_tenant)
 values (%(kind)s, %(name)s, %(actor)s, %(note)s, %(by_tenant)s)
 on conflict (kind, name) do update
@@ -11,7 +11,7 @@ where p.by_tenant and not excluded.by_tenant
 returning true;
 
 -- name: resume
--- Sleeping workers are told, because what was held back is ready already.
+-- Notifies idle workers, because the jobs that were paused are ready already.
 with gone as (
     delete from sereno.pauses where kind = %(kind)s and name = %(name)s and (by_tenant or not %(by_tenant)s) returning kind, name
 )

@@ -12,19 +12,19 @@ from sereno.telemetry.log_events import emit
 from sereno.worker.maintenance.duties import Duty, Step, run_page
 from sereno.worker.maintenance.retention import HOUSEKEEPING_EVERY, drop_days
 
-# Retention of finished bulk operations, in days.
+# Days for which bulk operations are retained, so that large changes can be traced to their author.
 KEEP_OPERATIONS_DAYS = 90
 
 
 def fires_duty(settings: Settings) -> Duty:
-    """Partitions of fires ahead of time, and none behind their retention; nor bulk operations that ended long ago."""
+    """Return the duty that creates partitions of fires, and deletes old fires and bulk operations."""
 
     async def make_partitions(line: Line) -> bool:
         try:
             await run_page(line, partitions.make_partitions("fires"))
         except DatabaseUnavailable as error:
-            # Somebody holds the table; there are partitions for a week, and the default one takes what has none.
-            emit(logging.WARNING, "fires.unprepared", f"no partition of fires could be made now: {error}")
+            # Another session locks the table. There are partitions for a week, and the default one takes the rest.
+            emit(logging.WARNING, "fires.unprepared", f"the next partitions of fires could not be created now: {error}")
         return False
 
     async def drop_old(line: Line) -> bool:

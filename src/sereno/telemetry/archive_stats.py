@@ -1,15 +1,15 @@
-"""Figures of the archive, counted in plain Python by whoever writes files; a worker tells them with its own."""
+"""Counts of the archive. The code that writes files counts; the worker reports them with its own metrics."""
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
-# `failed`: it could not be written or read. `unverified`: what was read back is something else.
+# `failed`: the file could not be written or read. `unverified`: the content that was read back differs.
 Outcome: TypeAlias = Literal["verified", "unverified", "failed"]
 
 
 class ArchiveTally(msgspec.Struct):
-    """What was done since it was last taken. `rows`, `bytes`: in files that were verified. `dropped`: batches."""
+    """Counts since the last `take`. `rows`, `bytes`: in verified files. `dropped`: batches."""
 
     rows: int = 0
     bytes: int = 0
@@ -29,12 +29,12 @@ class ArchiveTally(msgspec.Struct):
             self.files[outcome] = self.files.get(outcome, 0) + count
 
     def take(self) -> "ArchiveTally":
-        """What it holds; it begins anew."""
+        """Return the counts and reset them."""
         taken = msgspec.structs.replace(self)
         self.rows = self.bytes = self.dropped = 0
         self.files = {}
         return taken
 
 
-# Of this process: a job of the archive knows nothing of the worker that runs it.
+# One for the process, because an archive job has no reference to the worker that runs it.
 COUNTED = ArchiveTally()

@@ -1,4 +1,4 @@
-"""The central log: lines that handlers and the engine said, which of them are wanted, and for how long they stay."""
+"""The central log in the database: write, query and delete log lines of handlers and of the engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,15 +11,15 @@ from sereno.search.syntax import Term
 
 _sql = queries("telemetry/central_log")
 
-# So many of the newest candidates are looked at for what no index finds.
+# Newest candidates that are checked for conditions without an index.
 WINDOW = 50_000
-# Forgotten at once.
+# Lines that one statement deletes.
 BATCH = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of the log. `context`: what else was said with it."""
+    """One line of the log. `context`: the other fields of the record."""
 
     id: int
     at: datetime
@@ -37,14 +37,14 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogDetail(LogLine):
-    """With the traceback, where there was one."""
+    """A log line with its traceback, if it has one."""
 
     traceback: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which lines; everything that is given must hold. `terms`: of a search, for what the other fields cannot say."""
+    """A filter of log lines; all given conditions must hold. `terms`: search terms that no other field can express."""
 
     job_id: int | None = None
     trace_id: str | None = None
@@ -64,19 +64,19 @@ class LogFilter:
 
 
 def add(lines: Sequence[bytes], now: float) -> Operation[None]:
-    """Lines as `sereno.telemetry.log_record` makes them. `now`: by the clock by which they were seen."""
+    """Write lines as `sereno.telemetry.log_record` makes them. `now`: by the same clock as their `seen`."""
     placed = [b'{"place":%d,' % place + line[1:] for place, line in enumerate(lines)]
     yield Statement(_sql["add"], {"lines": (b"[" + b",".join(placed) + b"]").decode(), "now": now})
 
 
 def forget(seconds: float) -> Operation[bool]:
-    """One batch of what is older; whether there may be more."""
+    """Delete one batch of lines older than `seconds`; return whether there may be more."""
     rows = yield Statement(_sql["forget"], {"seconds": seconds, "most": BATCH})
     return len(rows) == BATCH
 
 
 def list_lines(wanted: LogFilter, limit: int, before: int | None = None, after: int = 0) -> Operation[list[LogLine]]:
-    """Newest first; `before`: the last id of the page before; `after`: only those with a higher id."""
+    """Return lines, newest first. `before`: the last id of the previous page; `after`: only lines with a higher id."""
     bounds = {"limit": limit, "before": before, "after": after, "window": WINDOW}
     rows = yield Statement(_sql["list"], wanted.params() | bounds)
     return [LogLine(*row) for row in rows]

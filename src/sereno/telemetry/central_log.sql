@@ -1,28 +1,28 @@
--- The central log: written in batches by those who run, read by whoever looks.
+-- The central log: processes write it in batches; the CLI, the API and the dashboard read it.
 
 -- name: add
--- Lines in the order in which they were said. Each brings how long ago that was by the writer's own clock, so that
--- only the clock of the database decides when.
+-- Writes lines in the order in which they were logged. Each carries its age by the writer's monotonic clock, so that only the
+-- clock of the database decides the time.
 insert into sereno.logs (at, level, event, message, tenant, job_id, task, queue, trace_id, session, context, traceback)
 select sereno.now() - make_interval(secs => greatest(0.0, %(now)s::double precision - seen)), level, event, message,
        tenant, job_id, task, queue, trace_id, session, coalesce(context, '{}'), traceback
-from jsonb_to_recordset(%(lines)s::text::jsonb) as said(
+from jsonb_to_recordset(%(lines)s::text::jsonb) as line(
     place integer, seen double precision, level text, event text, message text, tenant text, job_id bigint, task text,
     queue text, trace_id text, session bigint, context jsonb, traceback text)
 order by place;
 
 -- name: forget
--- A batch from the old end that is past its retention.
+-- Deletes a batch of the oldest lines, if they are past their retention.
 delete from sereno.logs
 where id in (select id from sereno.logs order by id limit %(most)s)
   and at < sereno.now() - make_interval(secs => %(seconds)s)
 returning id;
 
 -- name: list
--- Newest first. Candidates come along one index, the one of the first that is given: job, trace, tenant, event; a
--- window of the newest of them is looked at. Who asks for what is past begins there: a line is written ten minutes
--- after it was said at most, so what was said before a moment lies before the first line of a while after it. Pairs are
--- compared, because no other index has their order: a planner that trusts a tenant to have lines walks all of them.
+-- Newest first. Candidates come from one index, that of the first given condition: job, trace, tenant, event; a window of
+-- the newest ones is checked. A search in the past starts there: a line is written at most ten minutes after it was logged,
+-- so lines logged before a moment have smaller ids than the first line of 15 minutes later. Conditions compare pairs of
+-- columns, because only this index has their order: a planner that expects many lines of a tenant would scan all lines.
 with begin as materialized (
     select coalesce(least(%(before)s::bigint,
                           (select id from sereno.logs
@@ -81,6 +81,6 @@ order by candidates.id desc
 limit %(limit)s;
 
 -- name: one
--- A line with all that was said.
+-- One line with its traceback.
 select id, at, level, event, message, tenant, job_id, task, queue, trace_id, session, context, traceback
 from sereno.logs where id = %(id)s;

@@ -1,4 +1,4 @@
-"""Log lines with stable event names. The library only emits; handlers and formats are chosen by the command line.
+"""Log lines with stable event names. The library only emits them; the command line configures handlers and formats.
 
 Arguments of jobs are never logged. Fields: event, job_id, task, queue, tenant, attempt, duration_ms, session, trace_id,
 error_type.
@@ -19,21 +19,21 @@ FIELDS = "sereno_fields"
 
 
 def emit(level: int, event: str, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
-    """One log line of the engine. What a filter or a handler of the application raises ends here, not in a loop."""
+    """Emit one log line of the engine. Errors of the application's log filters and handlers are caught here."""
     if not logger.isEnabledFor(level):
         return
     try:
         logger.log(level, message, exc_info=error, extra={"event": event, FIELDS: fields})
     except TimeoutError:
-        # The deadline of a job, which is raised in its thread from outside: not ours to keep.
+        # The deadline of a job, raised in its thread from outside; it must reach the handler of the job.
         raise
-    except Exception as raised:  # noqa: BLE001 - as logging itself does with the errors of a handler
+    except Exception as raised:  # noqa: BLE001 - logging itself treats errors of handlers the same way
         if logging.raiseExceptions and sys.stderr is not None:
             sys.stderr.write(f"sereno: a log line ({event}) was not written: {class_name(raised)}\n")
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """What `ctx.log` is: a logger whose lines carry the job they belong to."""
+    """The logger of `ctx.log`: its lines carry the fields of the job."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         super().__init__(logging.getLogger("sereno.job"), fields)
@@ -45,7 +45,7 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """For people: time, level, message, then the fields."""
+    """Formats a record for a terminal: time, level, message, then the fields."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
-    """For our own processes only: a library must not configure its user's logs."""
+    """Configure logging. Only for sereno's own processes: a library must not configure the logging of its users."""
     terminal = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
     as_json = form == "json" or (form == "auto" and not terminal)

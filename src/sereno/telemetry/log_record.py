@@ -1,6 +1,6 @@
-"""A log record as it is kept in the central log: bounded, storable, and without what looks like a secret.
+"""Converts a log record to a line of the central log: bounded, storable, and with likely secrets masked.
 
-Whatever a record carries, this answers a line: it may cut, leave out and mask, and it does not raise.
+Any record yields a line: the conversion may truncate, omit and mask, but it does not raise.
 """
 
 import logging
@@ -16,12 +16,12 @@ from sereno.access.masking import MASK, is_secret, without_secrets
 from sereno.telemetry.log_events import FIELDS
 
 LONGEST_MESSAGE = 10_000
-# The end of a traceback says most.
+# Characters; the end of a longer traceback is stored, because it is the most useful part.
 LONGEST_TRACEBACK = 20_000
-# Of the context: characters in all, of one text, of a name; parts of one value, and how deep they go.
+# Limits of the context: characters in total, of one text, of a name; parts of one value, and depth of nesting.
 MOST_CONTEXT, LONGEST_TEXT, LONGEST_KEY = 8_000, 2_000, 100
 MOST_PARTS, DEEPEST = 50, 5
-# As everywhere else: a longer one is nobody's name.
+# Characters; the limit of names of tenants, tasks and queues everywhere.
 LONGEST_NAME = 500
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -31,8 +31,8 @@ _MOST_NUMBER = 2**63
 
 
 def as_line(record: logging.LogRecord, seen: float) -> bytes:
-    """One JSON object, with the columns of sereno.logs. `seen`: when, by a clock that only moves forward."""
-    said = dict(getattr(record, FIELDS, None) or {})
+    """Return a JSON object with the columns of sereno.logs. `seen`: when it was logged, by the monotonic clock."""
+    values = dict(getattr(record, FIELDS, None) or {})
     line: dict[str, Any] = {
         "seen": seen,
         "level": level_name(record.levelno),
@@ -40,25 +40,26 @@ def as_line(record: logging.LogRecord, seen: float) -> bytes:
         "message": without_secrets(_cut(_message(record), LONGEST_MESSAGE)),
     }
     for name in NAMES:
-        # What would have to be changed to be stored could become somebody else's name: it stays in the context.
-        if isinstance(said.get(name), str) and len(said[name]) <= LONGEST_NAME and _storable(said[name]) == said[name]:
-            line[name] = said.pop(name)
+        # A name that would have to be changed to be stored could become another tenant's: it stays in the context.
+        value = values.get(name)
+        if isinstance(value, str) and len(value) <= LONGEST_NAME and _storable(value) == value:
+            line[name] = values.pop(name)
     for name in NUMBERS:
-        if type(said.get(name)) is int and 0 <= said[name] < _MOST_NUMBER:
-            line[name] = said.pop(name)
-    line["context"] = _Context().of({name: value for name, value in said.items() if value is not None})
+        if type(values.get(name)) is int and 0 <= values[name] < _MOST_NUMBER:
+            line[name] = values.pop(name)
+    line["context"] = _Context().of({name: value for name, value in values.items() if value is not None})
     if record.exc_info and record.exc_info[0] is not None:
         line["traceback"] = _traceback(record)
     return msgspec.json.encode(line)
 
 
 def level_name(number: int) -> str:
-    """The name of the level at or below this number."""
+    """Return the name of the highest level at or below this number."""
     return LEVELS[min(len(LEVELS), max(1, number // 10)) - 1]
 
 
 class _Context:
-    """What was said beside the message, as JSON of bounded size."""
+    """Converts the fields of a record to JSON of bounded size."""
 
     def __init__(self) -> None:
         self._left = MOST_CONTEXT
@@ -67,10 +68,10 @@ class _Context:
         try:
             return self._of(value, depth)
         except TimeoutError:
-            # The deadline of a job, which is raised in its thread from outside: not ours to keep.
+            # The deadline of a job, raised in its thread from outside; it must reach the handler of the job.
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a value of the user's does when it is looked at
-            return f"({type(error).__name__} when it was looked at)"
+        except Exception as error:  # noqa: BLE001 - a value of the user may raise anything when it is converted
+            return f"({type(error).__name__} while it was converted)"
 
     def _of(self, value: Any, depth: int) -> Any:
         match value:
@@ -102,7 +103,7 @@ class _Context:
         return found
 
     def _parts(self, value: Iterable[Any]) -> Iterable[Any]:
-        """The first of them, as long as there is room."""
+        """Yield the first parts, until the size limit of the context is reached."""
         for part in islice(value, MOST_PARTS):
             if self._left <= 0:
                 return
@@ -120,8 +121,8 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except TimeoutError:
         raise
-    except Exception:  # noqa: BLE001 - arguments that do not fit the text, or cannot be shown
-        return f"{record.msg!s:.2000} (its arguments do not fit)"
+    except Exception:  # noqa: BLE001 - arguments that do not match the format string, or cannot be formatted
+        return f"{record.msg!s:.2000} (its arguments do not match the format)"
 
 
 def _traceback(record: logging.LogRecord) -> str:
@@ -136,5 +137,5 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _storable(text: str) -> str:
-    """Without what PostgreSQL cannot hold: NUL bytes, and halves of characters."""
+    """Return the text without what PostgreSQL cannot store: NUL bytes and lone surrogates."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The central log as a person looks at it: a search, a page of lines, one line whole."""
+"""Search in the central log, for the CLI, the API and the dashboard: filters, pages of lines, one line in full."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,20 +22,20 @@ LOG_FIELDS = (
     Field("session", "id"),
     Field("at", "moment"),
 )
-# Those that an index finds, by their names in a filter.
+# Search fields with an index, and their names in a LogFilter.
 _FOUND_BY_INDEX = {"event": "event", "tenant": "tenant", "trace": "trace_id"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """One page of lines; `next` is the cursor of the page after it."""
+    """One page of lines; `next`: the cursor of the next page."""
 
     items: list[LogLine]
     next: int | None
 
 
 def lines_wanted(text: str, now: datetime) -> LogFilter:
-    """The lines that a search finds, or InvalidArguments. Dates are days of the zone of `now`, which is aware."""
+    """Return the filter of a search text, or raise InvalidArguments. Dates are in the time zone of `now`."""
     wanted = LogFilter()
     for term in parse(text, LOG_FIELDS).terms:
         wanted = _with(wanted, term, now)
@@ -43,28 +43,28 @@ def lines_wanted(text: str, now: datetime) -> LogFilter:
 
 
 def list_lines(wanted: LogFilter | None = None, *, limit: int = 50, before: int | None = None) -> Operation[LogPage]:
-    """Newest first. `before`: the cursor that the page before gave."""
+    """Return a page of lines, newest first. `before`: the cursor from the previous page."""
     found = yield from store.list_lines(wanted or LogFilter(), limit + 1, before)
     page = found[:limit]
     return LogPage(page, page[-1].id if len(found) > limit else None)
 
 
 def new_lines(wanted: LogFilter, after: int, *, limit: int = 1000) -> Operation[list[LogLine]]:
-    """What was said since that line, the newest if there is too much, in the order in which it was written."""
+    """Return lines written after the line `after`, oldest first; if there are more than `limit`, the newest ones."""
     found = yield from store.list_lines(wanted, limit, after=after)
     return found[::-1]
 
 
 def show(line_id: int) -> Operation[LogDetail]:
-    """One line with its traceback, or ConfigurationError."""
+    """Return one line with its traceback, or raise ConfigurationError."""
     found = yield from store.one(line_id)
     if found is None:
-        raise ConfigurationError(f"no line of the log has the id {line_id}; it may be past its retention")
+        raise ConfigurationError(f"there is no log line {line_id}; it may be past its retention")
     return found
 
 
 def _with(wanted: LogFilter, term: Term, now: datetime) -> LogFilter:
-    """The filter with one more term."""
+    """Return the filter with one more term."""
     if term.name == "at":
         after, before = moments(term.values[0], now)
         return replace(wanted, at_after=_later(wanted.at_after, after), at_before=_earlier(wanted.at_before, before))

@@ -1,6 +1,6 @@
-"""Figures of one worker, counted in plain Python and merged where they are shown.
+"""Metrics of workers: counted in each child, merged and served by the supervisor.
 
-A worker child only counts; it sends what changed to its supervisor, which serves `/metrics` for all of them.
+A worker child only counts; it sends the changes to its supervisor, which serves `/metrics` for all children.
 """
 
 from bisect import bisect_left
@@ -31,15 +31,15 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
 
-# Between two beats, a worker tells so many kinds of failure apart, and so many pairs of a kind and a tenant.
+# Fingerprints, and pairs of a fingerprint and a tenant, that a worker distinguishes between two heartbeats.
 MOST_KINDS = 1000
 MOST_PAIRS = 5000
-# Successes that took so many tries are counted apart; those that took more, together.
+# Successes are counted by their number of failures before; those with this many or more are counted together.
 MOST_TRIES = 10
 
 
 class Failures(msgspec.Struct):
-    """Failures of one kind. `message` and `job` are those of the newest one."""
+    """Failures with one fingerprint. `message` and `job`: those of the newest one."""
 
     task: str
     error_type: str
@@ -50,17 +50,18 @@ class Failures(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """What happened since it was last taken. Keys are label values joined with a tab."""
+    """Counts since the last `take`. Keys are label values joined with a tab."""
 
     finished: dict[str, int] = msgspec.field(default_factory=Counter)
     waits: dict[str, Histogram] = msgspec.field(default_factory=dict)
     runs: dict[str, Histogram] = msgspec.field(default_factory=dict)
-    # Attempts that ended, those of them that did not succeed, and seconds of work, by tenant.
+    # By tenant: finished attempts, those that did not succeed, and seconds of run time.
     tenants: dict[str, list[float]] = msgspec.field(default_factory=dict)
-    # By fingerprint; and how many, by fingerprint and tenant, which is empty without one and where there are too many.
+    # By fingerprint. `hit`: counts by fingerprint and tenant; the tenant is empty for jobs without one, and beyond
+    # MOST_PAIRS.
     failures: dict[str, Failures] = msgspec.field(default_factory=dict)
     hit: dict[str, int] = msgspec.field(default_factory=dict)
-    # Successes after a failure, by task: how many took two tries, three, and so on. All others took one.
+    # By task: successes that took two tries, three, and so on. All others took one.
     tries: dict[str, list[int]] = msgspec.field(default_factory=dict)
     archive: ArchiveTally = msgspec.field(default_factory=ArchiveTally)
     fenced: int = 0
@@ -129,7 +130,7 @@ class Tally(msgspec.Struct):
         self.claims += other.claims
 
     def take(self) -> "Tally":
-        """What it holds; it begins anew."""
+        """Return the counts and reset them."""
         taken = msgspec.structs.replace(self, archive=self.archive.take())
         self.finished, self.waits, self.runs, self.tenants = {}, {}, {}, {}
         self.failures, self.hit, self.tries = {}, {}, {}
@@ -138,14 +139,14 @@ class Tally(msgspec.Struct):
 
 
 class Gauges(msgspec.Struct):
-    """How things stand in one worker child right now: slots per queue, busy and free."""
+    """The current slots of one worker child by queue: busy, and in total."""
 
     busy: dict[str, int] = msgspec.field(default_factory=dict)
     slots: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class SchedulerFigures(msgspec.Struct):
-    """What the scheduler of this process did. `late`: how late the latest fire of the last tick was, in seconds."""
+    """Counts of the scheduler of this process. `late`: seconds by which the latest fire of the last tick was late."""
 
     leads: bool = False
     fires: int = 0
@@ -158,8 +159,8 @@ class SchedulerFigures(msgspec.Struct):
 def exposition(
     tally: Tally, gauges: Iterable[Gauges], version: str, scheduler: SchedulerFigures | None = None
 ) -> bytes:
-    """The Prometheus text format."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - only who serves it pays for it
+    """Return the metrics in the Prometheus text format."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - import only where it is served
 
     registry = CollectorRegistry()
     registry.register(_Collector(tally, list(gauges), version, scheduler))
@@ -168,11 +169,11 @@ def exposition(
 
 def _of_scheduler(figures: SchedulerFigures, counter: Any, gauge: Any) -> Iterable[Any]:
     yield gauge("sereno_scheduler_leads", "Whether this scheduler fires the schedules", value=int(figures.leads))
-    yield counter("sereno_scheduler_ticks", "Passes over what was due", value=figures.ticks)
-    yield counter("sereno_schedule_fires", "Instants that made a job", value=figures.fires)
-    yield counter("sereno_schedule_skips", "Instants that were skipped", value=figures.skips)
-    yield counter("sereno_schedule_parked", "Schedules that made no sense", value=figures.parked)
-    yield gauge("sereno_schedule_lag_seconds", "How late the latest fire of the last tick was", value=figures.late)
+    yield counter("sereno_scheduler_ticks", "Passes over due schedules", value=figures.ticks)
+    yield counter("sereno_schedule_fires", "Fires that created a job", value=figures.fires)
+    yield counter("sereno_schedule_skips", "Fires that were skipped", value=figures.skips)
+    yield counter("sereno_schedule_parked", "Schedules that were parked because they are invalid", value=figures.parked)
+    yield gauge("sereno_schedule_lag_seconds", "Delay of the latest fire of the last tick", value=figures.late)
 
 
 def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
@@ -182,7 +183,11 @@ def _of_archive(tally: ArchiveTally, counter: Any) -> Iterable[Any]:
     for outcome, count in tally.files.items():
         files.add_metric([outcome], count)
     yield files
-    yield counter("sereno_archive_batches_dropped", "Batches that were dropped after their grace", value=tally.dropped)
+    yield counter(
+        "sereno_archive_batches_dropped",
+        "Archived batches that were dropped after their grace period",
+        value=tally.dropped,
+    )
 
 
 class _Collector:
@@ -193,7 +198,7 @@ class _Collector:
         self._scheduler = scheduler
 
     def collect(self) -> Iterable[Any]:
-        from prometheus_client.core import (  # noqa: PLC0415 - only who serves it pays for it
+        from prometheus_client.core import (  # noqa: PLC0415 - import only where it is served
             CounterMetricFamily,
             GaugeMetricFamily,
             HistogramMetricFamily,
@@ -224,7 +229,9 @@ class _Collector:
             slots.add_metric([queue, "free"], count - busy[queue])
         yield slots
         yield CounterMetricFamily(
-            "sereno_settlements_fenced", "Results of attempts that were no longer ours", value=self._tally.fenced
+            "sereno_settlements_fenced",
+            "Results dropped because the job belonged to another session",
+            value=self._tally.fenced,
         )
         yield CounterMetricFamily("sereno_claims", "Claim statements sent", value=self._tally.claims)
         yield from _of_archive(self._tally.archive, CounterMetricFamily)

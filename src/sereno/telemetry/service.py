@@ -1,7 +1,7 @@
-"""The skeleton of everything that runs for long: settings in the constructor, `start`, `run_once`, `stop`.
+"""The base class of every long-running part: settings in the constructor, `start`, `run_once`, `stop`.
 
-The loop is written once, here. `run_once` does one round and answers how long to rest; `wake` ends the rest early.
-An outage never ends a loop: it is logged once, waited out with growing, jittered pauses, and its end is logged too.
+The loop is written once, here. `run_once` does one round and returns how long to rest; `wake` ends the rest early. An
+outage never ends a loop: it is logged once, retried with growing, jittered pauses, and its end is logged too.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ STOP_PATIENCE = 3.0
 
 
 class Service:
-    """One loop of a worker."""
+    """One background loop of a process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,8 +28,8 @@ class Service:
         self.stopping = False
 
     async def run_once(self) -> float:
-        """One round; answers the seconds to rest."""
-        raise AssertionError(f"{type(self).__name__} does nothing")
+        """Do one round; return the seconds to rest."""
+        raise AssertionError(f"{type(self).__name__} does not implement run_once")
 
     def start(self) -> None:
         self._loop_task = asyncio.create_task(self._loop(), name=f"sereno {self.name}")
@@ -38,7 +38,7 @@ class Service:
         self._awake.set()
 
     async def stop(self) -> None:
-        """Let the round that is under way end, so that no reply is lost; a round that does not end is cut off."""
+        """Let the current round end, so that no reply is lost; a round that takes too long is cancelled."""
         task, self._loop_task = self._loop_task, None
         if task is None:
             return
@@ -61,7 +61,7 @@ class Service:
             rest = await self.run_once()
         except DatabaseUnavailable as error:
             return self._pause(f"{self.name}: {error}", "database.unavailable", None)
-        except Exception as error:  # noqa: BLE001 - a loop that dies silently is worse than any error it meets
+        except Exception as error:  # noqa: BLE001 - a loop that dies silently is worse than any error
             return self._pause(f"{self.name} failed: {storable(error)}", "service.failed", error)
         if self._failures:
             emit(logging.INFO, "service.recovered", f"{self.name} works again after {self._failures} failed rounds")

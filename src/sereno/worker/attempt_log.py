@@ -1,4 +1,4 @@
-"""Log lines about attempts. They are made of plain values only, so that none of them can raise."""
+"""Log lines about attempts, built from plain values only, so that formatting cannot raise."""
 
 import logging
 
@@ -15,16 +15,16 @@ def logs_successes() -> bool:
 
 
 def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fingerprint: str | None = None) -> None:
-    """How an attempt ended."""
+    """Log the outcome of an attempt."""
     outcome, error = decision.outcome, decision.error
-    what = decision.reason if decision.reason is None else repr(decision.reason)
-    if what is None and error is not None:
-        what = str(error)
+    detail = decision.reason if decision.reason is None else repr(decision.reason)
+    if detail is None and error is not None:
+        detail = str(error)
     level = _LEVELS.get(outcome, logging.DEBUG if outcome == "succeeded" else logging.INFO)
     emit(
         level,
         f"job.{outcome}",
-        f"job {job.id} {job.task}: {outcome}" + (f": {what}" if what is not None else ""),
+        f"job {job.id} {job.task}: {outcome}" + (f": {detail}" if detail is not None else ""),
         job_id=job.id,
         task=job.task,
         queue=job.queue,
@@ -39,12 +39,12 @@ def report(job: ClaimedJob, decision: Settlement, ran: float, session: int, fing
 
 
 def report_after_success(job: ClaimedJob, ending: Ending) -> None:
-    """What a handler says after its own transaction has settled the job changes nothing."""
-    said = describe(ending) if isinstance(ending, BaseException) else storable(ending)
+    """Log an error that a handler raised after its own transaction had settled the job; the outcome stays."""
+    text = describe(ending) if isinstance(ending, BaseException) else storable(ending)
     emit(
         logging.WARNING,
         "job.error_after_success",
-        f"job {job.id} {job.task}: {said}, after its own transaction had settled it as succeeded",
+        f"job {job.id} {job.task}: {text}, after its own transaction had settled it as succeeded",
         job_id=job.id,
         task=job.task,
     )

@@ -1,7 +1,7 @@
-"""Bulk operations in the hands of an ordinary worker: a task of ours walks through what is wanted, batch by batch.
+"""The built-in task that carries out bulk operations, batch by batch, in an ordinary worker.
 
-Each batch is a transaction that also says how far it is, so whoever goes on after a crash begins where the last batch
-ended. Between two batches it looks whether somebody wants it to stop.
+Each batch is a transaction that also stores the progress, so the attempt after a crash starts where the last batch
+ended. Between two batches the task checks whether the operation is to be stopped.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
 from sereno.worker.running_call import RunningCall
 
-# It rests no longer at a time, so that it stops within a second of being asked to.
+# Seconds between two checks at most, so that an operation stops within a second of the request.
 LONGEST_REST = 0.25
-# Longer than this until the next batch, and it gives its slot back meanwhile.
+# Seconds until the next batch above which the job snoozes and frees its slot.
 LONG_WAIT = 2.0
-# After a lock that was not given, or an outage.
+# Seconds until a batch is tried again after a lock timeout or an outage.
 AGAIN_AFTER = 0.5
-# A batch that is refused so often in a row will be refused again.
+# Failures in a row after which an operation fails: the next try would fail again.
 MOST_REFUSALS = 20
-# Of an error, as much as one reads.
+# Characters of an error that are stored.
 LONGEST_ERROR = 500
 
 
 def register(registry: Registry, database: Database, others: Mapping[str, bulk.Change] | None = None) -> None:
-    """Every worker can carry out operations on jobs, and those `others` that its application brings along.
+    """Register the task. Every worker can carry out operations on jobs, and the `others` of its application.
 
-    Several workers of one process share a registry.
+    Does nothing if it is registered already: several workers of one process share a registry.
     """
     if registry.get(bulk.TASK) is not None:
         return
 
-    # Inside, so that a job whose process died is not started in one of its own: it is not to blame for that.
+    # A nested function cannot be isolated, so a job whose worker died is not run as a suspect: it did not cause that.
     async def carry_out(ctx: Context, operation: int) -> None:
         await _carry_out(database, ctx, operation, others)
 
@@ -60,7 +60,7 @@ def register(registry: Registry, database: Database, others: Mapping[str, bulk.C
 
 
 def give_back(running: Iterable[RunningCall]) -> None:
-    """An operation may go on for days: a worker that stops does not wait for it, and another goes on at once."""
+    """Release running bulk operations when a worker stops: they may take days, and another worker continues at once."""
     for each in list(running):
         if each.definition.name == bulk.TASK and each.stopped is None and each.task is not None:
             each.stopped = ReleasedAttempt("the worker stopped")
@@ -88,18 +88,18 @@ async def _carry_out(database: Database, ctx: Context, number: int, others: Mapp
         changed += found.changed
         ctx.progress(found.share, f"operation {number}: {changed:,} changed in this attempt")
         if found.wait > LONG_WAIT:
-            # So slow a rate needs no slot meanwhile.
+            # At such a slow rate the job need not hold a slot between batches.
             raise Snooze(found.wait)
         await asyncio.sleep(min(found.wait, LONGEST_REST))
 
 
 async def _fail(database: Database, number: int, error: Exception) -> None:
-    words = storable(f"{type(error).__name__}: {error}", LONGEST_ERROR)
-    await database.arun(bulk.fail(number, words))
+    text = storable(f"{type(error).__name__}: {error}", LONGEST_ERROR)
+    await database.arun(bulk.fail(number, text))
     emit(
         logging.ERROR,
         "operation.failed",
-        f"operation {number} ended before its time: {words}",
+        f"bulk operation {number} failed: {text}",
         operation=number,
         error=error,
     )

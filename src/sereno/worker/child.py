@@ -1,6 +1,6 @@
-"""A worker child: one process, one asyncio loop, one session; its supervisor keeps the lease.
+"""A worker child: one process, one asyncio loop, one session. Its supervisor renews the lease.
 
-When the supervisor is gone the child keeps its own lease with a heartbeat thread, finishes what runs, and ends.
+If the supervisor dies, the child renews its own lease with a heartbeat thread, finishes its running jobs and exits.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ EXIT_LOST = 76
 
 
 class SupervisedLease:
-    """The lease as the supervisor keeps it; ours to keep when the supervisor is gone."""
+    """A lease that the supervisor renews; the child takes over when the supervisor is gone."""
 
     def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
         self._own = Heartbeat(url, settings, session, registered_at)
         self._orphaned = False
-        self.told_lost = False
-        self.told_until = lease_end(registered_at, settings.lease)
+        self.is_declared_lost = False
+        self.renewed_until = lease_end(registered_at, settings.lease)
 
     @property
     def lost(self) -> bool:
-        return self.told_lost or self._own.lost
+        return self.is_declared_lost or self._own.lost
 
     @property
     def lease_end(self) -> float:
-        return max(self.told_until, self._own.lease_end) if self._orphaned else self.told_until
+        return max(self.renewed_until, self._own.lease_end) if self._orphaned else self.renewed_until
 
     def start(self) -> None:
-        """Nothing to do: the supervisor has begun."""
+        """Do nothing: the supervisor already renews the lease."""
 
     def take_over(self) -> None:
         self._orphaned = True
@@ -57,13 +57,13 @@ class SupervisedLease:
 
 
 def run_child(wire: int, page: int, make_worker: Callable[..., Worker]) -> None:
-    """The main function of a child process; it ends the process."""
+    """Run a worker as a child process; never returns, because it ends the process."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _run(_child(socket.socket(fileno=wire), WatchdogPage(page), make_worker))
 
 
 def _leave(code: int) -> NoReturn:
-    """All is settled or given back. Handlers that would not be cancelled, and threads, must not keep us here."""
+    """Exit at once. Everything is settled or released; handlers and threads that ignore cancellation must not block."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
@@ -71,7 +71,7 @@ def _leave(code: int) -> NoReturn:
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
-        import uvloop  # noqa: PLC0415 - an extra; the standard loop does as well, more slowly
+        import uvloop  # noqa: PLC0415 - an optional extra; the standard loop works too, more slowly
     except ImportError:
         run_loop(main)
     else:
@@ -82,31 +82,31 @@ async def _child(end: socket.socket, page: WatchdogPage, make_worker: Callable[.
     worker = make_worker(lease_holder=SupervisedLease)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A service manager signals every process of the group; only the supervisor says when to hurry.
+        # A service manager signals every process of the group; only the supervisor decides when to hurry.
         loop.add_signal_handler(number, worker.stop)
     wire = await ChildChannel.on(end)
-    # What was made at start-up lives as long as the process: the collector need not look at it again.
+    # Objects from start-up live as long as the process, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
-    talk = asyncio.create_task(_talk(wire, worker))
-    hear = asyncio.create_task(_hear(wire, worker))
-    pulse = WatchdogThread(page, worker.earliest_deadline)
-    pulse.start()
-    turn = asyncio.create_task(pulse.turn())
+    sending = asyncio.create_task(_send_figures(wire, worker))
+    receiving = asyncio.create_task(_receive(wire, worker))
+    watchdog = WatchdogThread(page, worker.earliest_deadline)
+    watchdog.start()
+    turn = asyncio.create_task(watchdog.turn())
     try:
         await worker.run(renew=False)
     finally:
-        pulse.stop()
+        watchdog.stop()
         turn.cancel()
-        talk.cancel()
-        hear.cancel()
+        sending.cancel()
+        receiving.cancel()
         wire.close()
     if worker.lost:
         _leave(EXIT_LOST)
     _leave(EXIT_STUCK if worker.executor.stuck else 0)
 
 
-async def _talk(wire: ChildChannel, worker: Worker) -> None:
+async def _send_figures(wire: ChildChannel, worker: Worker) -> None:
     await worker.registered.wait()
     wire.send(Hello(worker.session))
     while True:
@@ -114,19 +114,19 @@ async def _talk(wire: ChildChannel, worker: Worker) -> None:
         await asyncio.sleep(FIGURES_EVERY)
 
 
-async def _hear(wire: ChildChannel, worker: Worker) -> None:
-    # A child that is told to stop before it has a session registers, finds nothing to do, and ends.
+async def _receive(wire: ChildChannel, worker: Worker) -> None:
+    # A child that is stopped before it has a session registers first, then drains and exits.
     await worker.registered.wait()
     lease = worker.lease_holder
     assert isinstance(lease, SupervisedLease)
     while message := await wire.from_supervisor():
         match message:
             case LeaseKept(until):
-                lease.told_until = until
+                lease.renewed_until = until
             case LeaseGone():
-                lease.told_lost = True
+                lease.is_declared_lost = True
             case Stop(hurry):
                 worker.stop(hurry=hurry)
-    # Nobody keeps us alive any more, and nobody would replace us: finish and go.
+    # The supervisor is gone: it no longer renews our lease and will not replace us, so finish and exit.
     lease.take_over()
     worker.stop()

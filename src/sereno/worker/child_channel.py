@@ -1,4 +1,4 @@
-"""The wire between a supervisor and one of its children: JSON lines over a socket pair."""
+"""The channel between a supervisor and one of its children: JSON lines over a socket pair."""
 
 import asyncio
 import socket
@@ -11,13 +11,13 @@ LINE_LIMIT = 4 * 1024 * 1024
 
 
 class Hello(msgspec.Struct, tag=True):
-    """Child: this is my session; keep its lease."""
+    """From a child: the id of its session, whose lease the supervisor has to renew."""
 
     session: int
 
 
 class Figures(msgspec.Struct, tag=True):
-    """Child, every moment while its loop turns: is it ready, what did it count."""
+    """From a child, twice a second while its loop runs: whether it is ready, its counts and gauges."""
 
     ready: bool
     tally: Tally
@@ -25,17 +25,17 @@ class Figures(msgspec.Struct, tag=True):
 
 
 class LeaseKept(msgspec.Struct, tag=True):
-    """Supervisor: your lease is kept; stop acting at this instant of the boot clock unless you hear again."""
+    """From the supervisor: the lease is renewed until this instant of the boot clock; stop then if no other follows."""
 
     until: float
 
 
 class LeaseGone(msgspec.Struct, tag=True):
-    """Supervisor: your session was declared dead."""
+    """From the supervisor: the session was declared dead."""
 
 
 class Stop(msgspec.Struct, tag=True):
-    """Supervisor: stop; or, the second time, hurry."""
+    """From the supervisor: drain and stop; with `hurry`, release running jobs at once."""
 
     hurry: bool
 
@@ -47,7 +47,7 @@ _from_supervisor = msgspec.json.Decoder(FromSupervisor)
 
 
 class ChildChannel:
-    """One end."""
+    """One end of the channel."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -59,17 +59,17 @@ class ChildChannel:
         return cls(*await asyncio.open_connection(sock=end, limit=LINE_LIMIT))
 
     def send(self, message: FromChild | FromSupervisor) -> None:
-        """Never waits: what the other end does not read in time is small, and dropped with the wire."""
+        """Send a message without waiting. Messages are small; unread ones are dropped when the channel closes."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def from_child(self) -> FromChild | None:
-        """The next message, or None when the child is gone."""
+        """Return the next message, or None when the child is gone."""
         line = await self._line()
         return _from_child.decode(line) if line else None
 
     async def from_supervisor(self) -> FromSupervisor | None:
-        """The next message, or None when the supervisor is gone."""
+        """Return the next message, or None when the supervisor is gone."""
         line = await self._line()
         return _from_supervisor.decode(line) if line else None
 

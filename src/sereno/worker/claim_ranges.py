@@ -1,14 +1,14 @@
 """Which part of the index of ready jobs one claim may read.
 
-A claim passes over entries that it cannot take: jobs of a paused tenant or task, jobs of tasks unknown to this worker,
-dead entries that a pinned snapshot keeps. Each costs a little, so a claim that always read to the end of the index
-would slow down with them and at last exceed its time limit. Two rules bound it:
+A claim skips entries that it cannot take: jobs of a paused tenant or task, jobs of tasks unknown to this worker, dead
+entries that a pinned snapshot retains. Each costs a little, so a claim that always read to the end of the index would
+slow down with them and finally exceed its time limit. Two rules bound it:
 
 - Once the index is large, a claim reads a bounded range of ready_seq at its floor, another bounded range of the
   look-back, and everything that is newer than about two seconds. ready_seq comes from one sequence, so a range holds
-  at most as many entries as it is wide. A look-back goes on where the last one stopped.
-- A claim that read a range to its end and still had room raises the floor past it. What was passed over there is met
-  by look-backs; a pause that ends brings the floors back to zero.
+  at most as many entries as it is wide. A look-back continues where the last one stopped.
+- A claim that read a range to its end and still had free slots raises the floor past it. Entries that were skipped
+  there are found by look-backs; when a pause ends, the floors are reset to zero.
 """
 
 from collections import deque
@@ -22,18 +22,19 @@ from sereno.worker.floor import Floors
 UNBOUNDED = 2**63 - 1
 # Bytes of the index up to which a claim may read all of it: about 900,000 entries.
 SMALL_INDEX = 32 * 2**20
-# Entries in a range. The widest takes one or two seconds when all of it has to be passed over.
+# Entries in a range. The widest takes one or two seconds if all of it has to be skipped.
 NARROWEST, WIDEST = 100_000, 4_000_000
-# Seconds of a claim after which the next range is wider, or narrower.
+# Seconds of a claim: below the first the next range is wider, above the second it is narrower.
 CHEAP, DEAR = 0.02, 0.2
-# Seconds of a claim that got less than it asked for; a slower one raises its floors also while the index is small.
+# Seconds of a claim that got fewer jobs than wanted; a slower one raises its floors even while the index is small.
 SLOW = 0.01
-# Floors stay behind what the sequence gave this many seconds ago: transactions that drew a number commit later.
+# Floors stay below the value that the sequence had this many seconds ago: a transaction that drew a number earlier may
+# not have committed yet.
 SETTLED_AFTER = 2.0
 
 
 class RangeWidth:
-    """How many values of ready_seq to read in one claim, judged by what the last ones cost."""
+    """How many values of ready_seq one claim reads, adapted to the cost of the last claims."""
 
     def __init__(self) -> None:
         self.value = NARROWEST
@@ -49,7 +50,7 @@ class RangeWidth:
 
 
 class ClaimRanges:
-    """The ranges of one worker's claims: begin, steps of each queue, then learn or fail."""
+    """The ranges of one worker's claims. For each claim: `begin`, `steps` for each queue, then `learn` or `failed`."""
 
     def __init__(self, floors: Floors) -> None:
         self._floors = floors
@@ -58,10 +59,10 @@ class ClaimRanges:
         self._heads: deque[tuple[float, int]] = deque()
         self._settled = 0
         self._width, self._back_width = RangeWidth(), RangeWidth()
-        # Where the look-back goes on, and the range of the one under way.
+        # Where the next look-back starts, and the range of the current one.
         self._back_from = 0
         self._back: tuple[int, int] | None = None
-        # Where the claim under way stops reading, and where the part of its look-back ends, by queue and priority.
+        # By queue and priority: where the current claim stops reading, and where its look-back ends.
         self._ceilings: dict[tuple[str, int], int] = {}
         self._back_ends: dict[tuple[str, int], int] = {}
         self._has_raised = False
@@ -69,7 +70,7 @@ class ClaimRanges:
         self.is_first_pass = True
 
     def see(self, index: ReadyIndex) -> None:
-        """What a worker that starts sees first."""
+        """Learn the size and head of the index, before the first claim."""
         self._is_large = index.size > SMALL_INDEX
         self._settled = index.head
         self.is_known = True
@@ -87,7 +88,7 @@ class ClaimRanges:
             self._back = (start, start + self._back_width.value if self._is_large else UNBOUNDED)
 
     def steps(self, queue: str, priorities: Iterable[int]) -> list[dict[str, Any]]:
-        """The ranges of each priority, in the order in which they are to be read."""
+        """Return the ranges of each priority, in reading order."""
         found: list[dict[str, Any]] = []
         for priority in priorities:
             floor = self._floors.of(queue, priority)
@@ -105,14 +106,14 @@ class ClaimRanges:
         return ceiling if self._is_large and ceiling < self._settled else UNBOUNDED
 
     def claimed(self, queue: str, priority: int, got: Collection[int], *, filled: bool) -> None:
-        """Learn from what a claim got; what lies above the range at the floor says nothing about the floor."""
+        """Learn from the jobs of a claim; those above the range at the floor do not affect the floor."""
         ceiling = self._ceilings[queue, priority]
         below = [value for value in got if value < ceiling]
         if below:
             self._floors.claimed(queue, priority, below, filled=filled)
 
     def read_to_the_end(self, queue: str, priorities: Iterable[int], cost: float) -> bool:
-        """The claim had room left in this queue: go on after its ranges. Whether there is more to be read."""
+        """Raise the floors past the ranges of a claim that got too few jobs; return whether any range is unread."""
         if not self._is_large and cost <= SLOW:
             return False
         more = False
@@ -128,19 +129,19 @@ class ClaimRanges:
 
     @property
     def ends_pass(self) -> bool:
-        """Whether the look-back under way is the last of its pass."""
+        """Whether the current look-back is the last one of its pass."""
         return self._back is not None and self._back[1] >= self._floors.highest()
 
     def has_old(self, jobs: Iterable[ClaimedJob]) -> bool:
-        """Whether any of these was found by the look-back under way, below the floor."""
+        """Return whether the current look-back found any of these jobs below the floor."""
         return any(job.ready_seq < self._back_ends.get((job.queue, job.priority), 0) for job in jobs)
 
     def learn(
         self, now: float, cost: float, index: ReadyIndex, paused: frozenset[tuple[str, str]], *, again: bool = False
     ) -> None:
-        """What a claim cost and saw. The sequence's head is a settled one after some time.
+        """Learn from the cost of a claim, and from the index and the pauses that it saw.
 
-        `again`: the range of the look-back had more than there was room for.
+        `again`: read the same range in the next look-back, because it had more jobs than free slots.
         """
         (self._width if self._back is None else self._back_width).learn(cost)
         if self._back is not None and not again:
@@ -160,7 +161,7 @@ class ClaimRanges:
         self._is_large = True
 
     def _go_back(self) -> None:
-        """A pause ended: jobs that were passed over may be taken now."""
+        """Reset the floors after a pause has ended: jobs that were skipped may be claimed now."""
         if self._has_raised or self._is_large:
             self._floors.clear()
         self._has_raised = False

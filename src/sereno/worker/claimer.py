@@ -1,7 +1,8 @@
-"""Takes ready jobs, as many as there is room for, and starts them.
+"""Claims ready jobs, as many as there are free slots, and starts them.
 
-Awake, it claims as often as jobs run low. When the queues are empty it marks its session idle, so that an enqueue
-tells it, looks once more, and rests until it is told or the poll is due. NOTIFY is a hint: the poll is always on.
+While there is work, it claims whenever its buffers run low. When the queues are empty, it marks its session idle, so
+that an enqueue sends a NOTIFY, claims once more, and rests until a notification arrives or the poll is due. NOTIFY is
+only a hint: the poll is always on.
 """
 
 import math
@@ -31,16 +32,16 @@ from sereno.worker.settler import Settler
 from sereno.worker.slots import ASIDE_SECONDS, PARTY_SECONDS, QueueSlots
 from sereno.worker.wakeups import Wakeups
 
-# Every so many claims, the priorities are walked from the other end: nothing starves, and no row is rewritten.
+# Every tenth claim reads the priorities in reverse, so that no job starves and no row has to be rewritten.
 AGEING = 10
-# A backlog that lasts this long means that nobody needs to wake us.
+# Seconds of backlog after which the session is no longer marked idle: it claims anyway and needs no NOTIFY.
 BUSY_AFTER = 0.5
-# The pause while outcomes wait to be written: the database is the slower one then.
+# Seconds of pause while too many outcomes wait to be written: the database is the bottleneck then.
 SETTLING = 0.005
 
 
 class Claimer(Service):
-    """job → attempt."""
+    """Claims jobs for one worker, buffers them by queue, and starts them in the executor."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Claimer(Service):
         self._wakeups = Wakeups()
         self._look_back = LookBack()
         self._looked_back = False
-        # Queues whose index of ready jobs the last claim did not read to the end.
+        # Queues of which the last claim did not read the index of ready jobs to the end.
         self._unread: set[str] = set()
         self._backlog_since: float | None = None
         self._ordinary_cost = 0.005
@@ -97,7 +98,7 @@ class Claimer(Service):
         await self.lanes.close()
 
     def told(self) -> None:
-        """A notification came."""
+        """Handle a NOTIFY about ready jobs."""
         self._wakeups.told(monotonic())
         self.wake()
 
@@ -106,28 +107,28 @@ class Claimer(Service):
             return SETTLING
         self._turn += 1
         self._give_back_slow()
-        asked = {name: room for name, queue in self._queues.items() if (room := queue.room()) > 0}
-        if not asked and not any(queue.limited_room_ahead() for queue in self._queues.values()):
+        wanted = {name: count for name, queue in self._queues.items() if (count := queue.room()) > 0}
+        if not wanted and not any(queue.limited_room_ahead() for queue in self._queues.values()):
             await self.lanes.hand_over()
             return self._shorten(self._poll)
-        # Also when there is room for jobs with limits only: it says whether there are any.
-        got = await self._claim(asked)
-        for name, room in asked.items():
-            self._queues[name].more = got.get(name, 0) >= room or name in self._unread
+        # Even if only jobs with limits have free slots: this claim also reports whether there are any of them.
+        got = await self._claim(wanted)
+        for name, count in wanted.items():
+            self._queues[name].more = got.get(name, 0) >= count or name in self._unread
         if self.lanes.conditions(self._queues):
             await self._claim_lanes()
         rest = await self._rest_after(any(queue.more or queue.more_limited for queue in self._queues.values()))
         return self._shorten(rest)
 
     def _shorten(self, rest: float) -> float:
-        """Ended by what limits have to do, and by those who wait behind a slow one."""
+        """Return `rest`, cut short for due limiters and for claimed jobs that may have to be released."""
         if any(queue.waits_behind for queue in self._queues.values()):
             rest = min(rest, PARTY_SECONDS)
         if any(queue.aside for queue in self._queues.values()):
             rest = min(rest, ASIDE_SECONDS)
         return self.lanes.shorten(rest)
 
-    async def _claim(self, asked: Mapping[str, int]) -> dict[str, int]:
+    async def _claim(self, wanted: Mapping[str, int]) -> dict[str, int]:
         for queue in self._queues.values():
             queue.measure()
         if not self._ranges.is_known:
@@ -137,8 +138,8 @@ class Claimer(Service):
         self._ranges.begin(began, back=back)
         all_wakes = back and self._ranges.ends_pass
         wakes = 0 if all_wakes else self.lanes.wakes_from
-        found = await self._ask(
-            claim(self._session, self._tasks(), self._wanted(asked), wakes, list(self._queues)), back=back
+        found = await self._run_claim(
+            claim(self._session, self._tasks(), self._ranges_of(wanted), wakes, list(self._queues)), back=back
         )
         now = self.polled_at = monotonic()
         self._tally.claims += 1
@@ -148,67 +149,70 @@ class Claimer(Service):
             self._look_back.done(now, now - began, self._ordinary_cost, share)
         else:
             self._ordinary_cost += 0.2 * (now - began - self._ordinary_cost)
-        self._learn(found.jobs, asked)
-        self._learn_ranges(found, asked, now - began)
+        self._learn(found.jobs, wanted)
+        self._learn_ranges(found, wanted, now - began)
         got = self._take(found.jobs)
         await self.lanes.learn(found, back=all_wakes)
         return got
 
-    def _learn_ranges(self, found: Claim, asked: Mapping[str, int], cost: float) -> None:
-        """Where there was room left, the ranges of this claim hold nothing more for us."""
+    def _learn_ranges(self, found: Claim, wanted: Mapping[str, int], cost: float) -> None:
+        """A queue that gave fewer jobs than wanted has no more of them in the ranges that this claim read."""
         counts = Counter(job.queue for job in found.jobs)
         self._unread = {
             name
-            for name, room in asked.items()
-            if counts[name] < room
+            for name, count in wanted.items()
+            if counts[name] < count
             and name not in found.gated
             and ("queue", name) not in found.paused
             and self._ranges.read_to_the_end(name, PRIORITIES, cost)
         }
-        filled = [job for job in found.jobs if counts[job.queue] >= asked[job.queue]]
+        filled = [job for job in found.jobs if counts[job.queue] >= wanted[job.queue]]
         again = self._ranges.has_old(filled)
         self._ranges.learn(self.polled_at, cost, found.ready, found.paused, again=again)
 
     def _tasks(self) -> Collection[str]:
-        """The tasks to claim: isolated ones only while one more may start here; other workers can have them."""
+        """Return the tasks to claim. Isolated ones only while this worker may start one more; others can claim them."""
         self._skips_isolated = self.isolated.free <= 0
         return self._not_isolated if self._skips_isolated else self._registry.names
 
     def _free_processes(self, queues: Iterable[str]) -> FreeProcesses:
-        """For jobs with limits. Where others wait here for a process, one of these now and then waits among them."""
+        """Return the free isolated processes for jobs with limits.
+
+        While jobs without limits wait here for a process, now and then one job with limits may join that wait.
+        """
         free = self.isolated.free_for(self._isolated, {name: self._queues[name].slots for name in queues})
-        aside = [job for queue in self._queues.values() for job in queue.aside]
-        if aside and not free.processes and self._is_turned and not any(job.limited for job in aside):
+        waiting = [job for queue in self._queues.values() for job in queue.aside]
+        if waiting and not free.processes and self._is_turned and not any(job.limited for job in waiting):
             return free._replace(processes=1)
         return free
 
     async def _claim_lanes(self) -> None:
-        """Jobs with limits. Those with a rate only if they can start at once: a start is counted when it is claimed."""
-        rooms = {name: room for name, queue in self._queues.items() if (room := queue.limited_room_ahead()) > 0}
-        if not rooms:
+        """Claim jobs with limits. Rate-limited ones only if they can start now: the claim counts as their start."""
+        capacity = {name: count for name, queue in self._queues.items() if (count := queue.limited_room_ahead()) > 0}
+        if not capacity:
             for name in self._queues:
                 self._queues[name].more_limited = self.lanes.has_work(name)
             await self.lanes.hand_over()
             return
-        wanted = self._wanted(rooms)
+        wanted = self._ranges_of(capacity)
         for item in wanted:
             item["now"] = self._queues[item["queue"]].limited_room()
         began = monotonic()
         try:
-            got = await self.lanes.claim(wanted, self._free_processes(rooms), turned=self._is_turned)
+            got = await self.lanes.claim(wanted, self._free_processes(capacity), turned=self._is_turned)
         except BaseException:
             self.reply_lost_at = monotonic()
             raise
         took = monotonic() - began
         self._tally.claims += 1
-        self._learn([job for job in got.jobs if job.id in got.unkeyed], rooms)
+        self._learn([job for job in got.jobs if job.id in got.unkeyed], capacity)
         unread = {name for name in got.short if self._ranges.read_to_the_end(name, PRIORITIES, took)}
-        for name in rooms:
+        for name in capacity:
             self._queues[name].more_limited = name in self.lanes.busy or name in unread
             self._queues[name].took(took)
         self._take_limited(got)
 
-    async def _ask(self, operation: Operation[Claim], *, back: bool) -> Claim:
+    async def _run_claim(self, operation: Operation[Claim], *, back: bool) -> Claim:
         try:
             return await self._line.run(operation)
         except BaseException as error:
@@ -223,11 +227,11 @@ class Claimer(Service):
     def _is_turned(self) -> bool:
         return self._turn % AGEING == 0
 
-    def _wanted(self, asked: Mapping[str, int]) -> list[dict[str, Any]]:
+    def _ranges_of(self, wanted: Mapping[str, int]) -> list[dict[str, Any]]:
         priorities = list(reversed(PRIORITIES) if self._is_turned else PRIORITIES)
         return [
-            {"queue": name, "room": room, "floors": self._ranges.steps(name, priorities)}
-            for name, room in asked.items()
+            {"queue": name, "room": count, "floors": self._ranges.steps(name, priorities)}
+            for name, count in wanted.items()
         ]
 
     def _take(self, jobs: list[ClaimedJob]) -> dict[str, int]:
@@ -245,7 +249,7 @@ class Claimer(Service):
         return got
 
     def _take_limited(self, claimed: LaneClaim) -> None:
-        """Those with a rate in front: they are to start now."""
+        """Buffer and start claimed jobs with limits; rate-limited ones go first, because they have to start now."""
         claimed.jobs.sort(key=_claim_order)
         now = monotonic()
         self._wakeups.found(len(claimed.jobs))
@@ -265,36 +269,36 @@ class Claimer(Service):
             self.fill(self._queues[queue])
 
     def _give_back_slow(self) -> None:
-        """Those who wait behind a slow one of their key: others may have a slot for them, should the limit change."""
+        """Release jobs that wait behind a slow job of their key: if the limit rises, another worker can run them."""
         for queue in self._queues.values():
             for lane, jobs in queue.take_slow().items():
                 self.lanes.slow(lane)
                 for job in jobs:
-                    self._settler.release(job, "it would have waited for another job of its key")
+                    self._settler.release(job, "it would have waited for another job with the same key")
             for job in queue.take_long_aside():
                 delay = ASIDE_SECONDS * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
-                self._settler.release(job, "it would have waited for a process of its own", delay=delay)
+                self._settler.release(job, "it would have waited for an isolated process", delay=delay)
 
-    def _learn(self, jobs: list[ClaimedJob], asked: Mapping[str, int]) -> None:
-        """Where the next claim may start."""
+    def _learn(self, jobs: list[ClaimedJob], wanted: Mapping[str, int]) -> None:
+        """Update the floors, where the next claim starts."""
         seen: dict[tuple[str, int], list[int]] = {}
         counts: dict[str, int] = {}
         for job in jobs:
             seen.setdefault((job.queue, job.priority), []).append(job.ready_seq)
             counts[job.queue] = counts.get(job.queue, 0) + 1
         for (queue, priority), values in seen.items():
-            self._ranges.claimed(queue, priority, values, filled=counts[queue] >= asked[queue])
+            self._ranges.claimed(queue, priority, values, filled=counts[queue] >= wanted[queue])
 
     def fill(self, queue: QueueSlots) -> None:
-        """Start what is buffered, as far as there are slots; claim again in time."""
+        """Start buffered jobs while there are free slots; wake the claimer when the buffer runs low."""
         if queue.aside:
-            self._start_aside(queue)
+            self._start_waiting(queue)
         while not self.stopping and (waiting := queue.next()):
             job = waiting.popleft()
             definition = self._registry.find(job.task)
             if (job.crashes or definition.isolate) and not self._admit(queue, job, definition):
                 continue
-            # A suspect of a batch task runs alone, like any other suspect.
+            # A suspect of a batch task runs alone, outside any batch.
             jobs = _batch(waiting, definition, job) if definition.batch and not job.crashes else [job]
             queue.started(limited=job.limited)
             self._executor.start(definition, jobs)
@@ -302,7 +306,7 @@ class Claimer(Service):
             self.wake()
 
     def _admit(self, queue: QueueSlots, job: ClaimedJob, definition: TaskDefinition) -> bool:
-        """Whether it may start now. One that must wait for a process is set aside: others start meanwhile."""
+        """Return whether the job may start now. A job that has to wait for a process leaves the buffer meanwhile."""
         if job.crashes >= CRASH_LIMIT or not runs_alone(definition, job):
             return True
         if not self.isolated.admits(job, queue.slots):
@@ -311,7 +315,7 @@ class Claimer(Service):
         self.isolated.begin(job)
         return True
 
-    def _start_aside(self, queue: QueueSlots) -> None:
+    def _start_waiting(self, queue: QueueSlots) -> None:
         waiting, queue.aside = queue.aside, deque()
         while waiting:
             job = waiting.popleft()
@@ -324,19 +328,19 @@ class Claimer(Service):
                 self._executor.start(definition, [job])
 
     def isolated_ended(self) -> None:
-        """A process of its own is free: the next job that needs one is here, or to be claimed."""
+        """An isolated process came free: start a job that waits for one here, or claim one."""
         for queue in self._queues.values():
             if queue.aside:
                 self.fill(queue)
         if self._skips_isolated:
-            # They may lie below the floor by now.
+            # The isolated jobs that were skipped may lie below the floor by now.
             self._look_back.ask()
             self.wake()
         elif self.lanes.conditions(self._queues):
             self.wake()
 
     def waiting_since(self, moment: float) -> list[int]:
-        """Jobs that were claimed before this moment, by our clock, and have not begun."""
+        """Return the jobs that were claimed before this moment of our clock and have not started."""
         return [job for queue in self._queues.values() for job in queue.waiting_since(moment)]
 
     async def _rest_after(self, more: bool) -> float:
@@ -346,7 +350,7 @@ class Claimer(Service):
             if self._idle and now - self._backlog_since > BUSY_AFTER:
                 await self._line.run(set_idle(self._session, False))
                 self._idle = False
-            # Something may have run low while the claim was under way; otherwise whoever runs low wakes us.
+            # A buffer may have run low while the claim was in flight. Later, `fill` wakes us when one does.
             return 0.0 if any(queue.wants_more() for queue in self._queues.values()) else self._poll
         self._backlog_since = None
         if self._idle and self._wakeups.begins_polling(now):
@@ -359,11 +363,14 @@ class Claimer(Service):
             self._idle = True
             return 0.0
         rest = self._poll * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        # What we were told of may lie below the floor: a job whose transaction took long to commit.
+        # The notified job may lie below the floor, if its transaction took long to commit.
         return rest if self._looked_back else min(rest, self._look_back.due_in(now) + 0.001)
 
     async def reconcile(self, older_than: float = 5.0) -> int:
-        """Give back what the database thinks we hold and we do not. On the claim's line, so no claim is under way."""
+        """Release jobs that the database assigns to us but that we do not hold.
+
+        It runs on the claim connection, so no claim is in flight meanwhile.
+        """
         self.reply_lost_at = None
         return await self._line.run(release_unlisted(self._session, self.held, older_than))
 

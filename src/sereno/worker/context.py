@@ -1,4 +1,4 @@
-"""What a handler may ask for: a parameter annotated `Context` is filled in by the worker."""
+"""The context of a running attempt. The worker passes it to a parameter that is annotated `Context`."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Context:
-    """The attempt that is running: who it is, and what it can do."""
+    """The running attempt: its identity, and the operations available to its handler."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class Context:
         self.attempt = job.attempt
         self.failures = job.failures
         self.trace = job.trace
-        # Of the schedule that made this job, if one did.
+        # The fire of the schedule that created this job, if any.
         self.fire = job.fire
         self.session = session
         self.claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
         self.cancel_requested = False
-        # Of the jobs that `transaction` has settled.
+        # Ids of the jobs that `transaction` has settled.
         self.settled_ids: frozenset[int] = frozenset()
         self.used_side_rows = False
         self.told: tuple[float, str | None] | None = None
@@ -75,7 +75,7 @@ class Context:
 
     @property
     def fence(self) -> tuple[int, int, int]:
-        """(job, attempt, session): guard your own writes with it."""
+        """(job, attempt, session): a fencing token to guard your own writes with."""
         return self.job_id, self.attempt, self.session
 
     @property
@@ -93,14 +93,14 @@ class Context:
         )
 
     def progress(self, fraction: float, note: str | None = None) -> None:
-        """Say how far it is, from 0 to 1. Cheap: the newest word is written once a second."""
+        """Report progress, from 0 to 1. Cheap: only the newest value is written, once a second."""
         self.told = (min(1.0, max(0.0, float(fraction))), note)
         self.used_side_rows = True
 
     def throttle(self, limit: str, *, seconds: Duration, key: str | None = None) -> None:
-        """Whoever you call said "slow down": nobody starts under this limit for so long.
+        """Close a limit for some time, for example after a provider returned 429: no job starts under it meanwhile.
 
-        The key is this job's own, unless given. What runs already goes on.
+        `key`: this job's own by default. Running jobs are not affected.
         """
         check_text("limit", limit)
         if key:
@@ -112,14 +112,14 @@ class Context:
             raise ConfigurationError(f"ctx.throttle: there is no limit named {limit}")
 
     def transaction(self) -> "Transaction":
-        """A transaction of yours whose commit also settles this job as succeeded: effects exactly once.
+        """Return a transaction whose commit also settles this job as succeeded, so its effects happen exactly once.
 
-        `async with ctx.transaction() as connection:` in async handlers, `with` in plain ones. Once a call. In a batch
-        task it settles all jobs of the batch; if one of them is no longer ours, it is rolled back for all.
+        `async with ctx.transaction() as connection:` in async handlers, `with` in sync ones. At most once per call. In
+        a batch task it settles all jobs of the batch; if this attempt has lost one of them, all is rolled back.
         """
         if self.settled:
             raise ConfigurationError(
-                f"job {self.job_id}: its transaction has settled it already; do it all in one block"
+                f"job {self.job_id}: ctx.transaction() has already settled it; use one block for all writes"
             )
         return Transaction(self)
 
@@ -128,7 +128,7 @@ class Context:
     @overload
     async def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run it once and keep its result; a later attempt gets the result and skips the work."""
+        """Run a function once and store its result; a later attempt gets the stored result and skips the call."""
         if self._steps is None:
             self._steps = dict(await self._database.arun_one(steps(self.job_id))) if self.attempt > 1 else {}
         if name in self._steps:
@@ -142,7 +142,7 @@ class Context:
         return self._remember(name, raw, result)
 
     def run_step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`step` for plain functions."""
+        """`step` for sync handlers."""
         if self._steps is None:
             self._steps = dict(self._database.run_one(steps(self.job_id))) if self.attempt > 1 else {}
         if name in self._steps:
@@ -154,19 +154,19 @@ class Context:
         return self._remember(name, raw, result)
 
     async def sleep(self, name: str, wait: Duration) -> None:
-        """Free the worker for so long. The end is kept as a step of this name, so later attempts know it."""
+        """Snooze the job for `wait`, which frees its slot. The end is stored as step `name`, for later attempts."""
         await self.sleep_until(await self.step(name, self._after, length(wait)))
 
     def _after(self, wait: float) -> datetime:
         return self.claimed_at + timedelta(seconds=wait)
 
     async def sleep_until(self, moment: datetime) -> None:
-        """Free the worker until then. The job runs again from the top; its finished steps are skipped."""
+        """Snooze the job until `moment`, which frees its slot. It then runs from the top and skips finished steps."""
         self.snooze_until(moment)
         await asyncio.sleep(0)
 
     def snooze_until(self, moment: datetime) -> None:
-        """`sleep_until` for plain functions."""
+        """`sleep_until` for sync handlers."""
         if self.claimed_at < moment:
             raise Snooze(until=moment)
 
@@ -193,7 +193,7 @@ class Context:
         for item in items:
             if item.id not in applied:
                 raise LeaseLost(
-                    f"job {item.id}: attempt {item.attempt} is no longer ours; the transaction is rolled back"
+                    f"job {item.id}: attempt {item.attempt} has lost its lease; the transaction is rolled back"
                 )
         return frozenset(applied)
 
@@ -214,16 +214,16 @@ class Context:
             self.settled_ids = applied
 
     async def flush_progress(self) -> None:
-        """Write the newest word, if there is one. Called by the worker."""
+        """Write the newest progress, if there is any. Called by the worker."""
         if self.told is not None:
-            (fraction, said), self.told = self.told, None
-            # What cannot be stored as it is must not keep the progress of other jobs from being written.
-            note = None if said is None else storable(said)
+            (fraction, text), self.told = self.told, None
+            # A note that cannot be stored must not block the progress of other jobs.
+            note = None if text is None else storable(text)
             await self._database.arun_one(report_progress(self.session, self.job_id, self.attempt, fraction, note))
 
 
 class Transaction:
-    """Works with `with` and with `async with`."""
+    """The result of `Context.transaction`, for `with` and `async with`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -260,11 +260,11 @@ def _in_a_loop() -> bool:
 
 
 def _result(name: str, result: Any) -> bytes:
-    return stored(result, lambda why: InvalidArguments(f"step {name!r}: its result: {why}"))
+    return stored(result, lambda why: InvalidArguments(f"step {name!r} returned a result that cannot be stored: {why}"))
 
 
 def _restored(function: Callable[..., Any], value: Any) -> Any:
-    """The stored result in the type that the function says it returns."""
+    """Return the stored result, converted to the annotated return type of the function."""
     try:
         wanted = get_type_hints(function).get("return", Any)
     except (NameError, TypeError, AttributeError):

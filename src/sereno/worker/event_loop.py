@@ -1,7 +1,7 @@
-"""The event loop of a process that runs handlers: no task that a handler starts can end it.
+"""The event loop of a process that runs handlers: a task that a handler starts cannot end it.
 
 Python's tasks raise SystemExit and KeyboardInterrupt twice: where the task is awaited, and out of the loop, which stops
-with whatever else it was running. The first is enough here: the handler that awaits the task fails with it.
+everything else that runs in it. The first is enough here: the handler that awaits the task fails with it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from sereno.telemetry.log_events import emit
 
 
 def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
-    """Run `main` to its end, as `asyncio.run` does, and go on when another task raises SystemExit."""
+    """Run `main` to its end, as `asyncio.run` does, but continue when another task raises SystemExit."""
     with asyncio.Runner(loop_factory=make) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
@@ -24,11 +24,11 @@ def run_loop(main: Coroutine[Any, Any, None], make: Callable[[], asyncio.Abstrac
             except (SystemExit, KeyboardInterrupt) as error:
                 if task.done() or _may_be_a_signal(error):
                     raise
-                # Stopped, not closed: what was ready is ready still.
-                words = f"a task that a handler started raised {type(error).__name__}; the worker goes on"
-                emit(logging.ERROR, "handler.exit", words)
+                # The loop is stopped, not closed: callbacks that were ready still run when it is started again.
+                message = f"a task that a handler started raised {type(error).__name__}; the worker continues"
+                emit(logging.ERROR, "handler.exit", message)
 
 
 def _may_be_a_signal(error: BaseException) -> bool:
-    """Whether Ctrl-C may be behind it, because no handler of that signal is installed yet."""
+    """Return whether Ctrl-C may have raised this, because no handler for SIGINT is installed yet."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

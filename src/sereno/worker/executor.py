@@ -1,9 +1,10 @@
-"""The life of an attempt, from claimed to settled.
+"""Runs attempts, from claimed to settled.
 
-    decode the arguments ▶ call the function ▶ name the ending ▶ decide what it means ▶ hand it to the settler
+    decode the arguments ▶ call the function ▶ get its ending ▶ decide the settlement ▶ pass it to the settler
 
-Async handlers run in the loop, plain ones in threads, isolated ones (and suspects: jobs whose process died once) in a
-process of their own. Deadlines are watched from outside by one ticker, so a job without trouble pays nothing for them.
+Async handlers run in the event loop, sync handlers in threads, isolated ones (and suspects: jobs whose process died
+while they ran) in a separate process. The worker checks all deadlines with one timer, so a job that meets its deadline
+pays nothing for it.
 """
 
 import asyncio
@@ -40,14 +41,14 @@ from sereno.worker.isolation.pool import SETTLED_ELSEWHERE, IsolationPool, runs_
 from sereno.worker.running_call import RaisedError, RunningCall
 from sereno.worker.settler import Settler
 
-# A handler that ignores its deadline for this long is given up, and with it the process.
+# Seconds past its deadline after which a handler is abandoned, and the process is replaced.
 STUCK_AFTER = 5.0
-# A process of its own has this long to start and import the task; then the task's own time begins.
+# Seconds that an isolated process has to start and import the task; then the task's own timeout begins.
 ISOLATION_START = 60.0
 
 
 class Executor:
-    """Runs claimed jobs; `on_end` is told when a call of a queue has ended."""
+    """Runs claimed jobs; `on_end` is called with the jobs of each call that has ended."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Executor:
         self.ended_jobs = 0
 
     def start(self, definition: TaskDefinition, jobs: list[ClaimedJob]) -> None:
-        """Begin one call."""
+        """Start one call of a handler: one job, or the jobs of a batch."""
         running = RunningCall(definition, jobs, monotonic())
         for job in jobs:
             self.running[job.id] = running
@@ -100,7 +101,7 @@ class Executor:
             del self.running[job.id]
             try:
                 self._settle(running, job, ending, ended)
-            except Exception as error:  # noqa: BLE001 - one job that cannot be recorded must not keep the others
+            except Exception as error:  # noqa: BLE001 - one outcome that cannot be recorded must not block the others
                 reason = "its outcome could not be recorded"
                 dead = Settlement("dead", reason=reason, error=describe(error), failed=1)
                 self._settler.add(SettleResult(job.id, job.attempt, running.started - job.seen, dead))
@@ -135,7 +136,7 @@ class Executor:
         return _as_ending(result)
 
     def _raised(self, running: RunningCall, error: BaseException) -> Ending:
-        """What was raised is the ending, unless the call was stopped from outside."""
+        """Return the raised error as the ending, unless the call was stopped from outside."""
         if _is_discarded(running, error):
             raise error
         return error if issubclass(type(error), Outcome) else running.stopped or error
@@ -161,7 +162,7 @@ class Executor:
         )
 
     async def _batch(self, running: RunningCall) -> Sequence[Ending]:
-        """Jobs whose arguments cannot be read end alone; the rest is one call with one outcome each."""
+        """Run a batch. Jobs with undecodable arguments end as dead; the others are one call with one outcome each."""
         definition = running.definition
         endings: dict[int, Ending] = {}
         values: dict[int, Any] = {}
@@ -171,8 +172,8 @@ class Executor:
             except BaseException as error:  # noqa: BLE001 - a model's own validator may raise anything
                 endings[job.id] = Dead(f"undecodable arguments: {storable(error)}")
             if job.expired or job.unreadable is not None:
-                why = "expired before it could run" if job.expired else f"unreadable job: {job.unreadable}"
-                endings[job.id] = Dead(why)
+                reason = "expired before it could run" if job.expired else f"unreadable job: {job.unreadable}"
+                endings[job.id] = Dead(reason)
                 values.pop(job.id, None)
         if values:
             endings.update(await self._batch_call(running, values))
@@ -186,32 +187,32 @@ class Executor:
             jobs = [job for job in running.jobs if job.id in values]
             context = running.context = self._context(running, jobs[0], jobs)
             if len({job.tenant for job in jobs}) > 1:
-                # Its log lines are nobody's alone.
+                # Log lines of a batch with several tenants must not be attributed to one of them.
                 context.tenant = None
         try:
             if definition.is_async:
-                answer = await definition.arguments.call(definition.function, (list(values.values()),), context)
+                result = await definition.arguments.call(definition.function, (list(values.values()),), context)
             else:
-                answer = await running.in_thread(
+                result = await running.in_thread(
                     self._threads, definition.arguments.call, definition.function, (list(values.values()),), context
                 )
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is data for the policy
             return dict.fromkeys(called, self._raised(running, error))
-        if type(answer) is RaisedError:
-            return dict.fromkeys(called, self._raised(running, answer.error))
+        if type(result) is RaisedError:
+            return dict.fromkeys(called, self._raised(running, result.error))
         if running.stopped is not None and not running.is_settled:
             return dict.fromkeys(called, running.stopped)
-        return _endings(definition, called, answer)
+        return _endings(definition, called, result)
 
     def earliest_deadline(self) -> float | None:
-        """Seconds until the first deadline of what runs now; None when nothing has one."""
+        """Return the seconds until the first deadline of a running job; None if no running job has a deadline."""
         deadlines = [running.deadline for running in list(self.running.values()) if running.deadline is not None]
         return min(deadlines) - monotonic() if deadlines else None
 
     def watch(self) -> None:
-        """Stop whoever is past the deadline; called every moment by the worker."""
+        """Stop calls that are past their deadline. The worker calls this a few times a second."""
         now = monotonic()
         for running in {id(r): r for r in self.running.values()}.values():
             if running.deadline is None or now < running.deadline:
@@ -222,7 +223,7 @@ class Executor:
                 self._give_up(running)
 
     def _stop(self, running: RunningCall, ending: Ending) -> None:
-        """End a call from outside: a coroutine is cancelled, a thread gets the error raised inside it."""
+        """Stop a call from outside: a coroutine is cancelled; in a thread, TimeoutError is raised."""
         running.stopped = ending
         if not running.is_plain or isinstance(ending, ReleasedAttempt):
             assert running.task is not None
@@ -234,7 +235,7 @@ class Executor:
         emit(
             logging.ERROR,
             "job.stuck",
-            f"job {running.jobs[0].id}: it ignores its deadline; this process will be replaced\n{running.stack()}",
+            f"job {running.jobs[0].id} ignores its deadline; this process will be replaced\n{running.stack()}",
             job_id=running.jobs[0].id,
             task=running.definition.name,
         )
@@ -245,7 +246,7 @@ class Executor:
         running.task.cancel()
 
     def cancel(self, job_id: int) -> None:
-        """An operator wants it to stop. Plain functions are only asked (`ctx.cancel_requested`)."""
+        """Cancel a running job. A sync handler is not interrupted; it can check `ctx.cancel_requested`."""
         running = self.running.get(job_id)
         if running is None or running.stopped is not None:
             return
@@ -255,13 +256,13 @@ class Executor:
             self._stop(running, Cancel("cancelled while running"))
 
     def release_all(self, reason: str) -> None:
-        """The end of the worker's patience: every handler is stopped, every job given back without charge."""
+        """Stop every handler and release every job; the attempt does not count as a failure."""
         for running in {id(r): r for r in self.running.values()}.values():
             if running.stopped is None:
                 self._stop(running, ReleasedAttempt(reason))
 
     async def ended(self, patience: float) -> None:
-        """Until every call has ended, or patience has."""
+        """Wait until every call has ended, at most `patience` seconds."""
         calls = {running.task for running in self.running.values() if running.task is not None}
         if calls:
             await asyncio.wait(calls, timeout=patience)
@@ -303,7 +304,7 @@ class Executor:
         if is_settled or decision is SETTLED_ELSEWHERE:
             self._settler.confirm(job.id)
             return
-        # What was written in another process, or by an earlier attempt, is not known here.
+        # Another process or an earlier attempt may have written steps or progress; this process cannot know.
         wrote = job.attempt > 1 or (context is not None and context.used_side_rows) or runs_alone(definition, job)
         began = running.started - job.seen
         self._settler.add(
@@ -312,7 +313,7 @@ class Executor:
         )
 
     def _fingerprint(self, job: ClaimedJob, decision: Settlement) -> str | None:
-        """Which kind of failure it is, counted; None for an ending that is none."""
+        """Count the failure and return its fingerprint; None if the attempt did not fail."""
         found = failure(job.task, decision)
         if found is None:
             return None
@@ -320,33 +321,33 @@ class Executor:
         return found.fingerprint
 
 
-def _as_ending(answer: Any) -> Ending:
-    """A returned value that is no outcome means success; a returned exception in a batch means failure."""
-    # Not isinstance: it would ask the value itself, and a value may raise.
-    return answer if answer is not None and issubclass(type(answer), BaseException) else None
+def _as_ending(result: Any) -> Ending:
+    """Return a returned exception or outcome as the ending; any other value means success."""
+    # Not isinstance: it reads `__class__` of the value, which may raise.
+    return result if result is not None and issubclass(type(result), BaseException) else None
 
 
-def _endings(definition: TaskDefinition, called: Sequence[int], answer: Any) -> dict[int, Ending]:
-    """What a batch task returned: nothing, or one outcome for each of its jobs."""
-    if answer is None:
+def _endings(definition: TaskDefinition, called: Sequence[int], result: Any) -> dict[int, Ending]:
+    """Return the endings by job. A batch task returns None, or one outcome for each of its jobs."""
+    if result is None:
         return dict.fromkeys(called)
     try:
-        # No more than it takes to see that there are too many: an iterator may have no end.
-        answers = list(islice(answer, len(called) + 1))
-    except BaseException as error:  # noqa: BLE001 - what it returned is made by a handler as well
+        # One more than expected is enough to detect a mismatch; the iterator may be infinite.
+        outcomes = list(islice(result, len(called) + 1))
+    except BaseException as error:  # noqa: BLE001 - iterating runs code of the handler, which may raise anything
         return dict.fromkeys(called, error)
-    if len(answers) != len(called):
-        count = len(answers) if len(answers) < len(called) else f"more than {len(called)}"
+    if len(outcomes) != len(called):
+        count = len(outcomes) if len(outcomes) < len(called) else f"more than {len(called)}"
         return dict.fromkeys(
-            called, ValueError(f"batch task {definition.name} got {len(called)} jobs and answered {count} outcomes")
+            called, ValueError(f"batch task {definition.name} got {len(called)} jobs and returned {count} outcomes")
         )
-    return dict(zip(called, map(_as_ending, answers), strict=True))
+    return dict(zip(called, map(_as_ending, outcomes), strict=True))
 
 
 def _is_discarded(running: RunningCall, error: BaseException) -> bool:
-    """Whether Python is throwing our coroutine away, with its loop: nobody is left to settle anything.
+    """Return whether Python discards our coroutine together with its event loop, so that nothing can be settled.
 
-    A handler may also raise GeneratorExit itself; then our task is the one that runs.
+    A handler may also raise GeneratorExit itself; then our task is the current one.
     """
     if type(error) is not GeneratorExit or running.task is None:
         return False

@@ -1,67 +1,67 @@
-"""Where a claim starts: the lowest ready_seq that may still hold work, for each (queue, priority).
+"""The floor of a claim: the lowest ready_seq that it still scans, for each (queue, priority).
 
-One long-open transaction elsewhere in the database keeps every claimed row's old index entry alive, and a claim that
-starts from zero walks over all of them. So a claim starts at the lowest value that the last one got. What can fall
-below that floor is a job whose transaction took long to commit, or a claim that was rolled back; so now and then a
-claim looks back from zero, as often as that costs only a small share of the time: on a healthy table all the time,
-under a pinned snapshot every few seconds.
+One long-open transaction elsewhere in the database retains the old index entry of every claimed row, and a claim that
+starts from zero scans all of them. So a claim starts at the lowest value that the last one got. Two kinds of jobs can
+fall below that floor: one whose transaction took long to commit, and one whose claim was rolled back. So now and then a
+claim scans from zero again (a look-back), as often as a small share of the time allows: almost always on a healthy
+table, every few seconds under a pinned snapshot.
 """
 
 from collections.abc import Iterable, Mapping
 
 from psycopg.errors import QueryCanceled
 
-# Looking back may take this share of the time.
+# Share of a worker's time for look-backs; more would slow down claims under a pinned snapshot.
 SHARE = 0.05
-# On a healthy table a late commit is found within this; under a pinned snapshot within LONGEST.
+# Seconds between two look-backs: SHORTEST on a healthy table, at most LONGEST under a pinned snapshot.
 SHORTEST = 0.1
 LONGEST = 30.0
 # Pause in seconds after a look-back that exceeded its time limit.
 AFTER_FAILURE = 10.0
-# Share of the time for the first pass of a worker: what it finds may have waited for this worker to start.
+# Share of the time for the first pass of a worker: the jobs it finds may have waited for this worker to start.
 FIRST_SHARE = 0.5
 
 
 class LookBack:
-    """When to look at everything again. `shortest`: seconds between two looks, however little they cost."""
+    """Decides when to scan everything again. `shortest`: seconds between two look-backs, however cheap they are."""
 
     def __init__(self, shortest: float = SHORTEST) -> None:
         self._shortest = shortest
         self._next = self._extra = 0.0
-        self._asked = False
+        self._requested = False
 
     def due_in(self, now: float) -> float:
-        """Seconds left; none when it is time."""
-        return 0.0 if self._asked else max(0.0, self._next - now)
+        """Return the seconds until the next look-back, 0.0 if it is due."""
+        return 0.0 if self._requested else max(0.0, self._next - now)
 
     def begins(self, now: float) -> bool:
-        """Whether the look that begins now is at everything."""
+        """Return whether the scan that starts now is a look-back."""
         due = self.due_in(now) == 0
         if due:
-            self._asked = False
+            self._requested = False
         return due
 
     def ask(self) -> None:
-        """The next look that begins is at everything, whatever that costs: somebody has set the clock."""
-        self._asked = True
+        """Make the next scan a look-back, whatever it costs: for example after the clock was set."""
+        self._requested = True
 
     def done(self, now: float, cost: float, ordinary_cost: float, share: float = SHARE) -> None:
-        """The dearer it was compared with an ordinary look, the later the next one.
+        """Schedule the next look-back: the more this one cost beyond an ordinary scan, the later.
 
-        One that was slow by chance counts for nothing: what makes looks dear makes two of them dear.
+        The cheaper of the last two counts, so that one slow scan by chance changes nothing.
         """
         before, self._extra = self._extra, max(0.0, cost - ordinary_cost)
         self._next = now + min(LONGEST, max(self._shortest, min(before, self._extra) / share))
 
     def failed(self, now: float) -> None:
-        """It exceeded its time limit. Tried again at once, it would fail again, and nothing else would be done."""
+        """Postpone after a look-back that exceeded its time limit: retried at once, it would block everything else."""
         self._next = now + AFTER_FAILURE
 
 
 class Ages:
-    """Which ages, in seconds, a look-back over instants reads: all at once, until one such look exceeds its time.
+    """Which ages, in seconds, a look-back over due times reads: all at once, until one exceeds its time limit.
 
-    Then part by part, each where the last one stopped, wider or narrower by what the last ones cost.
+    Then it reads part by part, each from where the last one stopped, with a width adapted to the cost.
     """
 
     FIRST_PART, SHORTEST_PART = 3600.0, 60.0
@@ -74,7 +74,7 @@ class Ages:
 
     @property
     def part(self) -> tuple[float, float]:
-        """The older and the younger end of the next part."""
+        """The older and the younger end of the next part, in seconds of age."""
         return min(self._oldest, self._from + self._width), self._from
 
     def done(self, cost: float) -> None:
@@ -110,12 +110,12 @@ class Reach:
 
 
 def exceeded_time(error: BaseException) -> bool:
-    """Whether a call ended because it took too long, as opposed to a database that is away."""
+    """Return whether a call failed because it took too long, and not because the database is unreachable."""
     return isinstance(error.__cause__, TimeoutError | QueryCanceled)
 
 
 class Floors:
-    """The floors of one worker."""
+    """The floors of one worker, by queue and priority."""
 
     def __init__(self, published: Mapping[str, int] | None = None) -> None:
         self._floors: dict[str, int] = dict(published or {})
@@ -124,29 +124,29 @@ class Floors:
         return self._floors.get(f"{queue}:{priority}", 0)
 
     def claimed(self, queue: str, priority: int, got: Iterable[int], *, filled: bool) -> None:
-        """Learn from a claim that got these values; `filled`: there may be more where they came from."""
+        """Learn from a claim that got these values of ready_seq; `filled`: it got as many jobs as it wanted."""
         key = f"{queue}:{priority}"
         floor = self._floors.get(key, 0)
         above = [value for value in got if value >= floor]
         if above:
-            # It reached the floor, so everything below is exhausted.
+            # The claim reached the floor, so there is nothing left below the lowest value.
             self._floors[key] = min(above)
         elif filled:
-            # Nothing but old work, and more of it: go on from there.
+            # The claim got old jobs only, and there may be more of them: continue there.
             self._floors[key] = min(got)
 
     def raise_to(self, queue: str, priority: int, value: int) -> None:
-        """Everything below was read, and is not for this worker."""
+        """Raise the floor: everything below was read and cannot be claimed by this worker."""
         key = f"{queue}:{priority}"
         self._floors[key] = max(value, self._floors.get(key, 0))
 
     def clear(self) -> None:
-        """Anything may be anywhere again."""
+        """Reset all floors to zero."""
         self._floors.clear()
 
     def highest(self) -> int:
         return max(self._floors.values(), default=0)
 
     def published(self) -> dict[str, int]:
-        """For the heartbeat: what a restarted worker may start from."""
+        """Return the floors to publish with the heartbeat; a restarted worker starts from them."""
         return dict(self._floors)

@@ -1,7 +1,7 @@
-"""The worker's health port: `/livez`, `/readyz` and `/metrics` over a few lines of HTTP.
+"""The worker's health port: `/livez`, `/readyz` and `/metrics` over a minimal HTTP server.
 
-`/livez` and `/readyz` say yes or no and nothing else, so they may be reached from outside. `/metrics` beyond loopback
-wants the token of the setting `metrics_token`.
+`/livez` and `/readyz` return yes or no and nothing else, so they may be reachable from outside. Beyond loopback,
+`/metrics` requires the token of the setting `metrics_token`.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from sereno.settings import Settings
 
 REQUEST_LIMIT = 16 * 1024
 REQUEST_TIMEOUT = 5.0
-# Probes and scrapers need a few. A client with many must not use up the file descriptors of the worker.
+# Probes and scrapers need only a few. A client with many must not exhaust the file descriptors of the worker.
 MOST_CONNECTIONS = 50
 
 Probe = Callable[[], bool]
 
 
 class HealthServer:
-    """Three questions, three answers."""
+    """Serves the probes and the metrics of a worker."""
 
     def __init__(self, settings: Settings, *, is_live: Probe, is_ready: Probe, metrics: Callable[[], bytes]) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class HealthServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Does nothing unless a health port is set; port 0 takes a free one."""
+        """Listen on the health port; do nothing if none is set. Port 0 means any free port."""
         if self._settings.health_port is None:
             return
         self._server = await asyncio.start_server(
@@ -47,7 +47,7 @@ class HealthServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= MOST_CONNECTIONS:
-            # The one that has been slow for longest gives way, so that probes are answered.
+            # Drop the connection that has been open longest, so that probes still get a response.
             oldest = next(iter(self._connections))
             del self._connections[oldest]
             oldest.transport.abort()
@@ -55,7 +55,7 @@ class HealthServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(self._respond(head))
                 await writer.drain()
         except TimeoutError:
             writer.transport.abort()
@@ -65,7 +65,7 @@ class HealthServer:
             self._connections.pop(writer, None)
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _respond(self, head: bytes) -> bytes:
         request, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = request.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
@@ -78,7 +78,9 @@ class HealthServer:
                 return _response(200, b"ok\n") if self._is_ready() else _response(503, b"not ready\n")
             case "/metrics":
                 if not self._may_see_metrics(lines):
-                    return _response(401, b"beyond loopback, /metrics wants the bearer token of SERENO_METRICS_TOKEN\n")
+                    return _response(
+                        401, b"beyond loopback, /metrics requires the bearer token of SERENO_METRICS_TOKEN\n"
+                    )
                 return _response(200, self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
             case _:
                 return _response(404, b"/livez, /readyz, /metrics\n")

@@ -1,7 +1,7 @@
-"""Keeps the lease of a session from outside the loop that runs handlers.
+"""Renews the lease of a session from outside the event loop that runs handlers.
 
-Under a supervisor, the supervisor does this for its children. Alone, a thread with a connection of its own does, so
-that a handler that blocks the loop does not lose the lease of the others.
+A supervisor does this for its children. Without one, a thread with its own connection does, so that a handler that
+blocks the loop does not lose the lease for all jobs of the session.
 """
 
 import logging
@@ -19,17 +19,17 @@ from sereno.worker.sessions import keep
 
 
 def lease_end(sent: float, lease: float) -> float:
-    """When to stop acting, by our own clock that also counts suspended time: from the send, never from the reply."""
+    """Return when to stop acting, by the boot clock. It counts from when the renewal was sent, not from its reply."""
     return sent + lease - min(max(1.0, lease / 10), lease / 2)
 
 
 def boot_clock() -> float:
-    """Seconds that go on while the machine sleeps."""
+    """Return seconds of a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Heartbeat:
-    """The heartbeat of one session, in a thread. `registered_at`: when its registration was sent, by the boot clock."""
+    """Renews the lease of one session in a thread. `registered_at`: when registration was sent, by the boot clock."""
 
     def __init__(self, url: str, settings: Settings, session: int, registered_at: float) -> None:
         self._url = url

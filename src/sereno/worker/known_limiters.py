@@ -1,31 +1,31 @@
-"""What a worker knows of limiters that it wrote itself: which of the jobs that they let in have ended.
+"""Limiters that this worker wrote last, and which of the jobs that they admitted have ended since.
 
-Whoever else writes a limiter gives it another version, and what was known of it is forgotten. So nobody has to ask the
-database who still runs, as long as a key stays with one worker.
+Another worker that writes a limiter changes its version, and then the entry here is dropped. So as long as a key stays
+with one worker, that worker need not query the database for the jobs that still run.
 """
 
 from collections.abc import Mapping, Sequence
 
 from sereno.jobs.limits.lane_claim import KnownLimiter, LaneClaim
 
-# With more limiters than this, all is forgotten.
+# Entries above which the whole memory is cleared.
 MOST = 2000
 
 
 class KnownLimiters:
-    """By limiter: the version that we wrote, and jobs of ours that ended for good since."""
+    """By limiter: the version that we wrote, and our jobs that have ended for good since."""
 
     def __init__(self) -> None:
         self._versions: dict[int, int] = {}
         self._ended: dict[int, set[int]] = {}
 
     def ended(self, job: int, limiters: Sequence[int]) -> None:
-        """Its success is written: it is no longer there."""
+        """Note that a job succeeded and its row is gone."""
         for limiter in limiters:
             self._ended.setdefault(limiter, set()).add(job)
 
     def known(self) -> dict[int, KnownLimiter]:
-        """For the next claim."""
+        """Return what the next claim may rely on."""
         return {
             limiter: KnownLimiter(self._versions[limiter], frozenset(jobs))
             for limiter, jobs in self._ended.items()
@@ -33,7 +33,7 @@ class KnownLimiters:
         }
 
     def learn(self, known: Mapping[int, KnownLimiter], got: LaneClaim) -> None:
-        """What a claim that was given `known` has written and seen."""
+        """Update the memory after a claim that was given `known`."""
         if len(self._versions) + len(self._ended) > MOST:
             self._versions.clear()
             self._ended.clear()
@@ -45,6 +45,6 @@ class KnownLimiters:
         for job, limiters in got.holding.items():
             for limiter in limiters:
                 if limiter in self._ended:
-                    # It was sent back and runs again.
+                    # The job was requeued and runs again.
                     self._ended[limiter].discard(job)
         self._versions.update(got.versions)

@@ -1,7 +1,7 @@
-"""The part of a claimer that knows of limits: wakes lanes, claims them, remembers which limiters came free.
+"""The part of the claimer for jobs with limits: opens lanes, claims their jobs, remembers which limiters came free.
 
-A limiter that a job of ours left is remembered here until its waiting lanes were looked at, so a settlement pays
-nothing for it. If this process dies, the limiter's own date in the table brings somebody to look.
+A limiter that one of our jobs has left is remembered here until its waiting lanes have been checked, so a settlement
+pays nothing for it. If this process dies, the due time of the limiter in its table makes another worker check it.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from sereno.jobs.transitions import Claim
 from sereno.worker.floor import Floors
 from sereno.worker.known_limiters import KnownLimiters
 
-# As many wake-ups as one statement reads.
+# Wake-ups that one statement reads at most.
 WAKES = 5000
-# Another claim holds the same limiter: it is done within this.
+# Seconds of pause when another claim holds the same limiter; that claim takes about this long.
 CONTENDED = 0.003
-# What came free and was not used here after this long is for others.
+# Seconds after which a freed limiter that was not used here is handed over to other workers.
 PATIENCE = 0.1
-# Lanes that give nothing (what they hold is paused, or unknown here) are passed over so often before we rest.
+# Claims without a job (the lanes hold jobs that are paused, or unknown here) that follow at once before we rest.
 MOST_EMPTY = 20
 
-# Then a walk over jobs that are passed over may take this share of the time: behind them there may be others.
+# Share of the time that such claims may take afterwards: behind the skipped jobs there may be others.
 WALK_SHARE = 0.05
 
-# Lanes of slow jobs that are remembered.
+# Lanes of slow jobs that are remembered, and for how many seconds.
 MOST_SLOW = 1000
 SLOW_SECONDS = 60.0
 
@@ -50,26 +50,26 @@ _WAKES = "wakes"
 
 
 class Depth:
-    """How many jobs the lanes of a queue have to give, judged by the last claims.
+    """Estimates from the last claims how many jobs one lane of a queue yields.
 
-    Few lanes that give much cost less than many that give little.
+    A few lanes with many jobs each cost less to claim than many lanes with few jobs.
     """
 
     FEWEST = 16
     DEEPEST = 64.0
-    # After one that came back with too little, so many claims before more is tried.
+    # Full claims that have to follow one that got too few jobs, before the estimate is doubled again.
     PATIENCE = 10
 
     def __init__(self) -> None:
         self._jobs_each = 1.0
         self._patience = 0
 
-    def lanes(self, room: int) -> int:
-        """How many to ask for so much room."""
-        return min(room, max(self.FEWEST, math.ceil(room / self._jobs_each)))
+    def lanes(self, wanted: int) -> int:
+        """Return the number of lanes to read for `wanted` jobs."""
+        return min(wanted, max(self.FEWEST, math.ceil(wanted / self._jobs_each)))
 
-    def learn(self, room: int, lanes: int, jobs: int) -> None:
-        if jobs >= 0.9 * room:
+    def learn(self, wanted: int, lanes: int, jobs: int) -> None:
+        if jobs >= 0.9 * wanted:
             self._patience -= 1
             if self._patience < 0:
                 self._jobs_each = min(self.DEEPEST, self._jobs_each * 2)
@@ -79,7 +79,7 @@ class Depth:
 
 
 class LaneClaimer:
-    """Claims of one worker that meet limits."""
+    """Claims jobs with limits for one worker."""
 
     def __init__(
         self, line: Line, upkeep: Line, session: int, tasks: Sequence[str], on_opened: Callable[[], None]
@@ -92,21 +92,21 @@ class LaneClaimer:
         self._tasks = tasks
         self._floors = Floors()
         self._holding: dict[int, list[int]] = {}
-        # Limiters that jobs of ours left, and how many.
+        # Limiters that our jobs have left, and how many jobs.
         self._freed: dict[int, int] = {}
         self._freed_at = 0.0
         self._memory = KnownLimiters()
-        # Where the walk over the lanes of a queue and band goes on, and how much a lane of a queue has to give.
+        # Where the scan of the lanes of a queue and band continues, and how many jobs a lane of a queue yields.
         self._after: dict[tuple[str, int], float] = {}
         self._depths: dict[str, Depth] = {}
-        # Lanes of slow jobs: one at a time is claimed of them.
+        # Lanes of slow jobs and when to forget them; their jobs are claimed one at a time.
         self._slow: dict[int, float] = {}
         self._known = Claim([])
         self._empty = 0
         self._refused = 0
-        # When a limiter is due, by our clock.
-        self._look_at: float | None = None
-        # Queues whose lanes had something to give when they were last asked.
+        # When the next limiter is due, by our clock.
+        self._due_at: float | None = None
+        # Queues whose lanes had jobs at the last claim.
         self.busy: set[str] = set()
         self.rest: float | None = None
 
@@ -115,7 +115,7 @@ class LaneClaimer:
         return self._floors.of(_WAKES, 0)
 
     def settled(self, ids: Sequence[int], gone: Collection[int]) -> bool:
-        """These ended, some of them for good: what they held is free. True when somebody may have waited for it."""
+        """Free the limiters of settled jobs; `gone`: those that are done for good. Return whether any was freed."""
         if not self._holding:
             return False
         was_empty, found = not self._freed, False
@@ -131,7 +131,7 @@ class LaneClaimer:
         return found
 
     async def learn(self, known: Claim, *, back: bool) -> None:
-        """What the claim of plain jobs saw; lanes that are to be woken are woken."""
+        """Store what the claim of jobs without limits saw, and open the lanes that have wake-ups."""
         before, self._known = self._known, known
         self.rest = None
         if before.limits_changed_at and known.limits_changed_at != before.limits_changed_at:
@@ -139,7 +139,7 @@ class LaneClaimer:
         if not known.has_wakes or self._opening is not None:
             return
         count, left = await self._open(self._line, 0 if back else self.wakes_from)
-        # Somebody else is at it, or holds a lane: soon again, and less soon if that lasts.
+        # Another worker opens them or holds a lane: try again soon, with pauses that double while that lasts.
         self._refused = self._refused + 1 if left else 0
         if left:
             self.rest = min(PATIENCE, CONTENDED * 2.0 ** min(self._refused, 10))
@@ -154,14 +154,14 @@ class LaneClaimer:
         return count, left
 
     async def _open_rest(self) -> None:
-        """Many wake-ups are read on the side: what is open already need not wait for them."""
+        """Read a large number of wake-ups in the background, so that lanes that are open already need not wait."""
         try:
             count, left = WAKES, 0
             while count >= WAKES and not left:
                 count, left = await self._open(self._upkeep, self.wakes_from)
                 self._on_opened()
         except (DatabaseUnavailable, psycopg.Error):
-            # They are still there: the next claim meets them, and says what is wrong.
+            # The wake-ups are still stored: the next claim reads them and reports the error.
             pass
         finally:
             self._opening = None
@@ -172,7 +172,7 @@ class LaneClaimer:
             await asyncio.wait([self._opening])
 
     def conditions(self, queues: Iterable[str]) -> bool:
-        """Whether any of these queues may have something under limits to start."""
+        """Return whether any of these queues may have jobs with limits to start."""
         known = self._known
         return known.has_wakes or known.has_due or bool(self._freed) or any(self.has_work(queue) for queue in queues)
 
@@ -180,10 +180,10 @@ class LaneClaimer:
         return queue in self._known.laned or queue in self._known.gated
 
     async def claim(self, wanted: Sequence[Mapping[str, Any]], free: FreeProcesses, *, turned: bool) -> LaneClaim:
-        """Jobs of lanes; `wanted` as for plain jobs. `turned`: bands are walked from the other end."""
+        """Claim jobs of lanes; `wanted` as for jobs without limits. `turned`: read the bands in reverse order."""
         order = list(reversed(PRIORITIES)) if turned else list(PRIORITIES)
         freed, self._freed = self._freed, {}
-        asked = [
+        request = [
             {
                 **item,
                 "lanes": self._depth(item["queue"]).lanes(item["room"]),
@@ -196,18 +196,19 @@ class LaneClaimer:
         began = monotonic()
         try:
             got = await self._line.run(
-                claim_lanes(self._session, self._tasks, asked, freed, bands, self._slow_now(), known, free), atomic=True
+                claim_lanes(self._session, self._tasks, request, freed, bands, self._slow_now(), known, free),
+                atomic=True,
             )
         except BaseException:
             self._give_back(freed)
             raise
-        # Those who wait from now on: what they wait for may have come free while that was being written.
+        # Lanes that wait from now on: their limiter may have come free while the wait was being written.
         self._give_back(dict.fromkeys(got.blocking, 1))
         self._give_back({limiter: freed.get(limiter, 1) for limiter in got.missed})
         self._holding.update(got.holding)
         self._memory.learn(known, got)
         self._after.update(got.after)
-        self._learn_depths(asked, got)
+        self._learn_depths(request, got)
         if got.elsewhere:
             await self._line.run(hand_over(got.elsewhere))
         if got.lacks_limiters is not None:
@@ -221,7 +222,7 @@ class LaneClaimer:
         return self._slow
 
     def slow(self, lane: int) -> None:
-        """A job of it took long: its jobs are not claimed together for some time."""
+        """Claim the jobs of this lane one at a time for SLOW_SECONDS, because one of them took long."""
         self._slow.pop(lane, None)
         self._slow[lane] = monotonic() + SLOW_SECONDS
         if len(self._slow) > MOST_SLOW:
@@ -230,15 +231,15 @@ class LaneClaimer:
     def _depth(self, queue: str) -> Depth:
         return self._depths.setdefault(queue, Depth())
 
-    def _learn_depths(self, asked: Sequence[Mapping[str, Any]], got: LaneClaim) -> None:
+    def _learn_depths(self, request: Sequence[Mapping[str, Any]], got: LaneClaim) -> None:
         jobs = Counter(job.queue for job in got.jobs)
-        for item in asked:
+        for item in request:
             queue = item["queue"]
             if got.walked[queue] >= item["lanes"]:
                 self._depth(queue).learn(item["room"], item["lanes"], jobs[queue])
 
     def _judge(self, got: LaneClaim, cost: float) -> None:
-        """How long to rest, after a claim that took so many seconds."""
+        """Set the rest after a claim that took `cost` seconds."""
         self.busy = {job.queue for job in got.jobs} | got.more
         self._empty = 0 if got.jobs else self._empty + 1
         if got.is_contended:
@@ -247,15 +248,15 @@ class LaneClaimer:
             self.rest = 0.0
         elif got.passed_over:
             self.rest = cost / WALK_SHARE
-        self._look_at = None if got.next_look is None else monotonic() + got.next_look + 0.001
+        self._due_at = None if got.next_look is None else monotonic() + got.next_look + 0.001
 
     def shorten(self, rest: float) -> float:
-        """A rest, ended by the next limiter that is due, and by what came free and may have to be handed over."""
+        """Return `rest`, cut short by the next due limiter and by freed limiters that may have to be handed over."""
         now = monotonic()
-        if self._look_at is not None and self._look_at <= now:
-            self._look_at = None
+        if self._due_at is not None and self._due_at <= now:
+            self._due_at = None
             return 0.0 if self.rest is None else min(rest, self.rest)
-        until_due = None if self._look_at is None else self._look_at - now
+        until_due = None if self._due_at is None else self._due_at - now
         patience = PATIENCE if self._freed else None
         return min(each for each in (rest, self.rest, until_due, patience) if each is not None)
 
@@ -266,8 +267,8 @@ class LaneClaimer:
             self._freed[limiter] = self._freed.get(limiter, 0) + count
 
     async def hand_over(self, *, at_once: bool = False) -> None:
-        """What came free here, and cannot be used here, is for others."""
+        """Hand over freed limiters that cannot be used here to other workers."""
         if self._freed and (at_once or monotonic() - self._freed_at > PATIENCE):
-            told = await self._line.run(hand_over(self._freed))
-            for limiter in told:
+            handed_over = await self._line.run(hand_over(self._freed))
+            for limiter in handed_over:
                 self._freed.pop(limiter, None)

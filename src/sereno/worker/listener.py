@@ -1,4 +1,4 @@
-"""Hears what is told: jobs became ready, a running job is to be cancelled, a schedule is due sooner. A hint only."""
+"""Receives NOTIFY: jobs are ready, a job is to be cancelled, a schedule or the clock changed. Only a hint: all poll."""
 
 import asyncio
 import logging
@@ -17,26 +17,29 @@ LONGEST_PAUSE = 5.0
 
 
 class Listener:
-    """A connection of its own, pinged, rebuilt on any error; after each rebuild everything is looked at once."""
+    """Listens on its own connection, pings it, and reconnects after any error.
+
+    `on_connected` is called after each connect, because notifications may have been missed.
+    """
 
     def __init__(
         self,
         url: str,
         settings: Settings,
-        heard: Mapping[str, Callable[[str], None]],
+        handlers: Mapping[str, Callable[[str], None]],
         on_connected: Callable[[], None],
     ) -> None:
         self._url = url
         self._settings = settings
-        # What to do with a word, by channel.
-        self._heard = heard
+        # The handler of each channel; it gets the payload.
+        self._handlers = handlers
         self._on_connected = on_connected
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
     @staticmethod
     def is_wanted(settings: Settings) -> bool:
-        """A pooler shares connections, so nothing can be heard on one."""
+        """Return whether to listen: LISTEN does not work through a transaction pooler, which shares connections."""
         return settings.notify and not settings.transaction_pooler
 
     def start(self) -> None:
@@ -65,14 +68,14 @@ class Listener:
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
         schema = self._settings.schema
         async with asyncio.timeout(PING_TIMEOUT):
-            await connection.execute("; ".join(f'listen "{schema}.{channel}"' for channel in self._heard))
+            await connection.execute("; ".join(f'listen "{schema}.{channel}"' for channel in self._handlers))
         self._failures = 0
         self._on_connected()
         while True:
             async for notice in connection.notifies(timeout=PING_EVERY):
-                self._hear(notice)
+                self._dispatch(notice)
             async with asyncio.timeout(PING_TIMEOUT):
                 await connection.execute("select pg_listening_channels()")
 
-    def _hear(self, notice: psycopg.Notify) -> None:
-        self._heard[notice.channel.rpartition(".")[2]](notice.payload)
+    def _dispatch(self, notice: psycopg.Notify) -> None:
+        self._handlers[notice.channel.rpartition(".")[2]](notice.payload)

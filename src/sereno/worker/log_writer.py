@@ -1,8 +1,9 @@
-"""Keeps log lines in the database: whatever a process says, from a level on, a second later in one place for all.
+"""Writes log lines of a process to the central log in the database, from a level on, about a second later.
 
-Nobody who says something waits for it. Lines go into a buffer of bounded size, from any thread, and are written in
-batches beside everything else. When more is said than can be written, the oldest lines are dropped, and one line says
-how many. A database that is away is waited for; trouble of its own is told to the other handlers alone, and seldom.
+Logging never waits for the database. Lines of any thread go into a buffer of bounded size, and a background service
+writes them in batches. If more lines arrive than can be written, the oldest are dropped, and one line reports how many.
+While the database is unreachable, lines wait in the buffer. Errors of the writer itself are logged to the other
+handlers only, at most once a minute.
 """
 
 import asyncio
@@ -26,29 +27,30 @@ from sereno.telemetry.service import Service
 from sereno.worker import sessions
 from sereno.worker.maintenance.retention import forget_lines
 
-# What waits to be written: lines, and bytes of them.
+# Lines and bytes that may wait to be written.
 MOST_LINES, MOST_BYTES = 10_000, 16 * 1024 * 1024
-# What is written at once.
+# Lines and bytes of one batch.
 BATCH_LINES, BATCH_BYTES = 500, 1024 * 1024
+# Seconds between two writes: ordinary, while more lines wait, and after an error.
 EVERY, AT_ONCE, AFTER_TROUBLE = 1.0, 0.1, 5.0
-# A line that could not be written for so long is dropped; who looks for the past of the log counts on it.
+# Seconds after which an unwritten line is dropped; readers of past log lines rely on this bound.
 OLDEST = 600.0
 COMPLAIN_EVERY = 60.0
-# The connection is given back when nothing was said for so long.
+# Seconds without log lines after which the connection is closed.
 IDLE_AFTER = 60.0
-# How long the last lines of a process may take.
+# Seconds that a process may spend on its last lines.
 LAST_WORDS = 2.0
-# Whether somebody has forgotten old lines is asked this often, and done so often.
+# Seconds until the first check whether old lines are due for deletion, between two checks, and between two deletions.
 ASK_FIRST, ASK_EVERY, FORGET_EVERY = 60.0, 600.0, 3600.0
 
 UNWRITTEN = "logs.unwritten"
 DROPPED = "logs.dropped"
-# On a record: for which databases it was kept already.
-_KEPT = "_sereno_kept"
+# Attribute of a log record: the databases for which it is buffered already.
+_BUFFERED = "_sereno_buffered"
 
 
 class LogBuffer(logging.Handler):
-    """Lines that wait to be written. Takes them from any thread, and never makes one wait or fail."""
+    """Buffers lines that wait to be written. Accepts them from any thread without blocking or raising."""
 
     def __init__(self, level: int, database: int, on_full: Callable[[], None]) -> None:
         super().__init__(level)
@@ -61,24 +63,24 @@ class LogBuffer(logging.Handler):
         self.dropped = 0
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Without the lock that other handlers hold while they format."""
+        """Handle a record without the lock that other handlers hold while they format."""
         try:
             self.emit(record)
         except TimeoutError:
-            # The deadline of a job, which is raised in its thread from outside: not ours to keep.
+            # The deadline of a job, raised in its thread from outside; it must reach the handler of the job.
             raise
-        except Exception:  # noqa: BLE001 - who says something must never be hurt by it
+        except Exception:  # noqa: BLE001 - logging must never fail its caller
             self.drop(1)
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        kept_in: tuple[int, ...] = getattr(record, _KEPT, ())
-        if not kept_in:
-            _tell_nobody_else(record)
-        if self._database in kept_in or getattr(record, "event", None) == UNWRITTEN or hasattr(self._busy, "now"):
+        buffered_for: tuple[int, ...] = getattr(record, _BUFFERED, ())
+        if not buffered_for:
+            _use_last_resort(record)
+        if self._database in buffered_for or getattr(record, "event", None) == UNWRITTEN or hasattr(self._busy, "now"):
             return
-        setattr(record, _KEPT, (*kept_in, self._database))
-        # Whoever says something while a line is made of what they said is not heard.
+        setattr(record, _BUFFERED, (*buffered_for, self._database))
+        # Ignore what is logged while this record is formatted: it would recurse.
         self._busy.now = True
         try:
             seen = monotonic()
@@ -88,15 +90,15 @@ class LogBuffer(logging.Handler):
         self._put(seen, line)
 
     def take(self) -> list[tuple[float, bytes]]:
-        """The oldest, as many as fit into a batch."""
+        """Remove and return the oldest lines, as many as fit into a batch."""
         self.acquire()
         try:
             taken: list[tuple[float, bytes]] = []
-            room = BATCH_BYTES
-            while self._lines and len(taken) < BATCH_LINES and (not taken or len(self._lines[0][1]) <= room):
+            free = BATCH_BYTES
+            while self._lines and len(taken) < BATCH_LINES and (not taken or len(self._lines[0][1]) <= free):
                 taken.append(self._lines.popleft())
-                room -= len(taken[-1][1])
-            self._bytes -= BATCH_BYTES - room
+                free -= len(taken[-1][1])
+            self._bytes -= BATCH_BYTES - free
             self._is_full = False
             return taken
         finally:
@@ -107,7 +109,7 @@ class LogBuffer(logging.Handler):
         return len(self._lines)
 
     def drop(self, count: int) -> None:
-        """So many are not kept; fewer than none, when that was written."""
+        """Count dropped lines; a negative count when their number has been reported."""
         self.acquire()
         try:
             self.dropped += count
@@ -122,19 +124,19 @@ class LogBuffer(logging.Handler):
             while len(self._lines) > MOST_LINES or self._bytes > MOST_BYTES:
                 self._bytes -= len(self._lines.popleft()[1])
                 self.dropped += 1
-            tell = len(self._lines) >= BATCH_LINES and not self._is_full
-            self._is_full = self._is_full or tell
+            became_full = len(self._lines) >= BATCH_LINES and not self._is_full
+            self._is_full = self._is_full or became_full
         finally:
             self.release()
-        if tell:
+        if became_full:
             self._on_full()
 
 
 class LogWriter(Service):
-    """Writes them: `async with LogKeeper(url, settings): …` around what a process does."""
+    """Writes buffered log lines: `async with LogWriter(url, settings): …` around the work of a process."""
 
     def __init__(self, url: str, settings: Settings) -> None:
-        super().__init__("log keeper")
+        super().__init__("log writer")
         self._settings = settings
         self._line = Line(url, settings, "log")
         self._buffer: LogBuffer | None = None
@@ -164,7 +166,7 @@ class LogWriter(Service):
         super().start()
 
     async def stop(self) -> None:
-        """The last words are written too, if the database answers."""
+        """Stop, and write the remaining lines if the database responds in time."""
         await super().stop()
         if self._buffer is not None:
             logger.removeHandler(self._buffer)
@@ -172,7 +174,7 @@ class LogWriter(Service):
             async with asyncio.timeout(LAST_WORDS):
                 while await self._write():
                     pass
-        except Exception as error:  # noqa: BLE001 - a process that ends must not fail for its log
+        except Exception as error:  # noqa: BLE001 - a process that exits must not fail because of its log
             self._complain(error)
         await self._line.close()
 
@@ -180,13 +182,13 @@ class LogWriter(Service):
         try:
             more = await self._write()
             more = await self._forget() or more
-        except Exception as error:  # noqa: BLE001 - it must not say so in its own log, over and over
+        except Exception as error:  # noqa: BLE001 - it must not report that in its own log again and again
             self._complain(error)
             return AFTER_TROUBLE
         return AT_ONCE if more else EVERY
 
     async def _write(self) -> bool:
-        """One batch; whether there is more."""
+        """Write one batch; return whether there is more."""
         if self._buffer is None:
             return False
         self._batch = self._batch or self._buffer.take()
@@ -196,14 +198,14 @@ class LogWriter(Service):
         self._batch = young
         dropped = self._buffer.dropped
         if not young and not dropped:
-            return await self._rest_the_line(now)
+            return await self._close_if_idle(now)
         lines = [line for _, line in young] + ([_of_dropped(dropped, now)] if dropped else [])
         try:
             await self._line.run(central_log.add(lines, now))
         except DatabaseUnavailable:
             raise
         except Exception:
-            # It will not have them: the next ones may be luckier.
+            # The database refuses these lines: drop them and try the next ones.
             self._batch = []
             self._buffer.drop(len(young))
             raise
@@ -211,13 +213,13 @@ class LogWriter(Service):
         self._buffer.drop(-dropped)
         return self._buffer.waiting >= (1 if self.stopping else BATCH_LINES)
 
-    async def _rest_the_line(self, now: float) -> bool:
+    async def _close_if_idle(self, now: float) -> bool:
         if now - self._used_at > IDLE_AFTER:
             await self._line.close()
         return False
 
     async def _forget(self) -> bool:
-        """A batch of what is past its retention, where it is our turn; whether there is more."""
+        """Delete a batch of lines past their retention, if this process has the duty; return whether there is more."""
         now = monotonic()
         if not self._forgets:
             if now < self._ask_at:
@@ -229,9 +231,9 @@ class LogWriter(Service):
         return self._forgets
 
     def _on_full(self) -> None:
-        """Called in any thread."""
+        """Wake the writer; called from any thread."""
         with suppress(RuntimeError):
-            # The loop may have ended meanwhile.
+            # The loop may be closed by now.
             if self._home is not None:
                 self._home.call_soon_threadsafe(self.wake)
 
@@ -240,17 +242,17 @@ class LogWriter(Service):
         if now - self._complained_at > COMPLAIN_EVERY:
             self._complained_at = now
             first = next(iter(str(error).splitlines()), type(error).__name__)
-            emit(logging.WARNING, UNWRITTEN, f"log lines cannot be kept in the database now: {first}")
+            emit(logging.WARNING, UNWRITTEN, f"log lines cannot be written to the database now: {first}")
 
 
 def _of_dropped(count: int, now: float) -> bytes:
-    words = f"lines of the log that were not kept, because more was said than could be written: {count:,}"
-    record = logging.makeLogRecord({"levelno": logging.WARNING, "msg": words, "event": DROPPED})
+    message = f"log lines dropped because they could not be written in time: {count:,}"
+    record = logging.makeLogRecord({"levelno": logging.WARNING, "msg": message, "event": DROPPED})
     return as_line(record, now)
 
 
-def _tell_nobody_else(record: logging.LogRecord) -> None:
-    """Where nobody has set up logging, Python writes warnings to stderr; that we listen must not silence them."""
+def _use_last_resort(record: logging.LogRecord) -> None:
+    """Write a warning to stderr if no other handler is configured, as Python does without our handler."""
     last = logging.lastResort
     if last is None or record.levelno < last.level:
         return

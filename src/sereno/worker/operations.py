@@ -1,4 +1,4 @@
-"""Workers as a person sees them: the sessions that live, and those that ended lately."""
+"""Operations on workers for the CLI, the API and the dashboard."""
 
 from sereno.database.statement import Operation
 from sereno.jobs import queries as job_queries
@@ -6,5 +6,5 @@ from sereno.jobs.rows import SessionRow
 
 
 def list_workers() -> Operation[list[SessionRow]]:
-    """Alive first, then those that ended within a day."""
+    """Return the sessions that are alive, then those that ended within a day."""
     return job_queries.sessions()

@@ -1,4 +1,4 @@
-"""One call of a handler while it runs, and what can be done to it from outside."""
+"""One running call of a handler, and how to stop it from outside."""
 
 import asyncio
 import contextvars
@@ -18,13 +18,13 @@ from sereno.worker.context import Context
 
 
 class RaisedError(NamedTuple):
-    """What a plain function raised, as a value: futures refuse StopIteration, the event loop ends on SystemExit."""
+    """What a sync handler raised, as a value: futures refuse StopIteration, and SystemExit ends the event loop."""
 
     error: BaseException
 
 
 def caught(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what the function returns, or Raised, whatever it raises."""
+    """Return what the function returns, or RaisedError, whatever it raises."""
     try:
         return function(*args)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
@@ -32,7 +32,7 @@ def caught(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class RunningCall:
-    """One job, or the jobs of one batch. `stopped` is the ending that somebody outside has chosen for it."""
+    """The call for one job or for one batch. `stopped`: the ending that was set from outside, if any."""
 
     __slots__ = (
         "_turn",
@@ -54,14 +54,14 @@ class RunningCall:
         self.begin(now)
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
-        # A plain function: its thread may not have begun yet, or may just have ended.
+        # A sync handler. `thread` is None before its thread has started and after it has ended.
         self.is_plain = False
         self.thread: int | None = None
         self.stopped: Ending = None
         self.given_up = False
 
     def begin(self, now: float | None = None) -> None:
-        """The handler's time runs from here."""
+        """Start the handler's timeout."""
         self.started = monotonic() if now is None else now
         timeout = self.definition.timeout
         self.deadline: float | None = None if timeout is None else self.started + timeout
@@ -72,9 +72,9 @@ class RunningCall:
         return self.context is not None and self.context.settled
 
     async def in_thread(self, threads: Executor, function: Callable[..., Any], *args: Any) -> Any:
-        """A plain function in a thread: what it returns, or Raised.
+        """Run a sync handler in a thread; return its result, or RaisedError.
 
-        It cannot be cancelled, so this waits for it, until it is given up as stuck.
+        A thread cannot be cancelled, so this waits for it until the call is given up as stuck.
         """
         inherited = contextvars.copy_context()
         self.is_plain, self._turn = True, threading.Lock()
@@ -95,20 +95,21 @@ class RunningCall:
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                # A timeout is raised inside the thread instead; only who gives up, or gives back, leaves it behind.
+                # A timeout is raised inside the thread instead. Only a call that is given up or released leaves its
+                # thread behind.
                 if future.cancelled() or self.given_up or not isinstance(self.stopped, TimeoutError):
                     raise
 
     def interrupt(self) -> None:
-        """Raise TimeoutError inside the thread, at its next step of Python. One that has not begun looks by itself."""
+        """Raise TimeoutError in the thread at its next bytecode. A thread that has not started checks `stopped`."""
         with self._turn:
             if self.thread is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
 
     def stack(self) -> str:
-        """Where it is: its thread, or its coroutine."""
+        """Return the current stack of the thread or of the coroutine."""
         if self.thread is not None:
-            frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - the documented way to see a thread
+            frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - the documented way to inspect a thread
             return "".join(traceback.format_stack(frame)) if frame else ""
         frames = [] if self.task is None else self.task.get_stack()
         return "".join(line for found in frames for line in traceback.format_stack(found, limit=1))

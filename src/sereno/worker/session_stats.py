@@ -1,8 +1,9 @@
-"""What a session says of itself, and what it is told in return.
+"""Reports the state of a session to the database, and reads its status and cancellations in return.
 
-With every heartbeat: the claim floors, the jobs held; in return, whether it is still alive and which of its jobs are to
-be cancelled. After a claim whose reply was lost, and once a minute anyway, the list of held jobs is compared with the
-database. Between, the newest progress of running jobs is written. With the heartbeat go the figures of what has ended.
+With every heartbeat the session publishes its claim floors and its jobs that have not started, and reads whether it is
+still alive and which of its jobs are to be cancelled; it also adds the statistics of finished jobs. Every second the
+newest progress of running jobs is written. After a claim whose reply was lost, and once a minute anyway, the list of
+held jobs is compared with the database.
 """
 
 import logging
@@ -24,15 +25,15 @@ from sereno.worker.sessions import report
 
 PROGRESS_EVERY = 1.0
 COMPARE_EVERY = 60.0
-# The comparison passes over claims of the last five seconds, whose reply may still be under way.
+# Seconds after a lost reply; the comparison ignores claims of the last five seconds, whose reply may be in flight.
 SETTLED_DOWN = 6.0
-# Jobs that were claimed this long ago and have not begun are told of within a second: should this session die, they go
-# back without charge. Those of a steady stream begin sooner.
+# Seconds after which a claimed job that has not started is reported as waiting, within another second: if this session
+# dies, the job is released without a crash being counted. Jobs of a steady stream start sooner.
 WAITS = 1.0
 
 
 class SessionStats(Service):
-    """The session's voice."""
+    """Reports floors, held jobs, progress and statistics of one session."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class SessionStats(Service):
         take_figures: Callable[[], Tally],
         settings: Settings,
     ) -> None:
-        super().__init__("reporter")
+        super().__init__("session stats")
         self._line = line
         self._session = session
         self._claimer = claimer
@@ -63,7 +64,7 @@ class SessionStats(Service):
         await self._executor.flush_progress()
         now = monotonic()
         if now >= self._next_beat:
-            self._tell_what_ran()
+            self._log_ended_jobs()
             self._next_beat = now + self._beat
             await self._report()
             await self.write_figures()
@@ -78,8 +79,8 @@ class SessionStats(Service):
         lost_at = self._claimer.reply_lost_at
         return lost_at is not None and now > lost_at + SETTLED_DOWN
 
-    def _tell_what_ran(self) -> None:
-        """Successes are logged one by one only at debug; this says that there are any."""
+    def _log_ended_jobs(self) -> None:
+        """Log the number of jobs that ended; single successes are only logged at debug level."""
         ended, self._executor.ended_jobs = self._executor.ended_jobs, 0
         if ended:
             emit(
@@ -90,11 +91,11 @@ class SessionStats(Service):
             )
 
     async def write_figures(self) -> None:
-        """What has ended, added to the minute; what could not be written is written the next time."""
+        """Add the finished jobs to the minute statistics; what cannot be written now is written the next time."""
         self._figures.add(self._take_figures())
         if not self._figures.finished:
             return
-        # Taken before it is written: a worker that ends asks for this while the heartbeat is at it.
+        # Taken before the write, because a worker that stops may call this while the heartbeat is writing.
         figures, self._figures = self._figures, Tally()
         try:
             await self._line.run(_add(figures), atomic=True)
@@ -117,6 +118,6 @@ class SessionStats(Service):
 
 
 def _add(figures: Tally) -> Operation[None]:
-    """One table after the other, the same way in every worker, so that two never wait for each other in a ring."""
+    """Write the tables in the same order in every worker, so that two workers cannot deadlock."""
     yield from minute_stats.add(figures)
     yield from error_groups.add(figures)

@@ -1,4 +1,4 @@
-"""Worker sessions: registered, kept alive, declared dead, and what comes back from the dead."""
+"""Operations on worker sessions: register, renew leases, declare dead, and rescue the jobs of dead sessions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _floors = msgspec.json.Decoder(list[dict[str, int]])
 
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """What time has brought. `next_due`: seconds until the next future job, negative when it is due already."""
+    """What a promoter has to do. `next_due`: seconds until the next scheduled job, negative if it is due already."""
 
     next_due: float | None
     expired_sessions: bool
@@ -28,7 +28,7 @@ class DueWork:
 def register(
     *, host: str, pid: int, version: str, queues: Mapping[str, int], tasks: Collection[str], lease: float
 ) -> Operation[tuple[int, dict[str, int]]]:
-    """A fresh session id, and the highest floors that other sessions have published."""
+    """Register a session; return its id and the highest floors that other sessions have published."""
     rows = yield Statement(
         _sql["register"],
         {
@@ -48,7 +48,7 @@ def register(
 
 
 def keep(ids: Sequence[int], lease: float) -> Operation[set[int]]:
-    """The heartbeat; answers those that are still alive."""
+    """Renew the leases of these sessions (the heartbeat); return the ids that are still alive."""
     rows = yield Statement(_sql["keep"], {"ids": sorted(ids), "lease": lease})
     return {row[0] for row in rows}
 
@@ -56,7 +56,7 @@ def keep(ids: Sequence[int], lease: float) -> Operation[set[int]]:
 def report(
     session: int, floors: Mapping[str, int], held: Collection[int], waiting: Collection[int] = ()
 ) -> Operation[tuple[str, list[int]]]:
-    """Publish the floors and the jobs that have not begun; answers the session's state and the jobs to be cancelled."""
+    """Publish the floors and the jobs that have not started; return the session's state and the jobs to cancel."""
     rows = yield Statement(
         _sql["report"],
         {
@@ -70,7 +70,7 @@ def report(
 
 
 def announce(session: int, suspects: Mapping[int, int]) -> Operation[bool]:
-    """Write down the suspects (job: attempt) that run alone in this session; False when it is no longer alive."""
+    """Store the suspects (job: attempt) that run alone in this session; return False if it is no longer alive."""
     rows = yield Statement(
         _sql["announce"],
         {"session": session, "suspects": encoder.encode({str(job): tried for job, tried in suspects.items()}).decode()},
@@ -92,36 +92,36 @@ def look(look_back: float = EVERYTHING) -> Operation[DueWork]:
 
 
 def expire() -> Operation[list[tuple[int, str, int]]]:
-    """Declare sessions dead whose lease ran out: (id, host, pid) each."""
+    """Declare sessions dead whose lease has expired; return (id, host, pid) of each."""
     rows: list[Any] = yield Statement(_sql["expire"])
     return rows
 
 
 def rescue(*, everywhere: bool = False) -> Operation[list[int]]:
-    """Jobs of dead sessions go back to ready, at most a thousand a call. Everywhere: not only of recent sessions."""
+    """Make jobs of dead sessions ready again, at most 1,000 a call. `everywhere`: also those of older sessions."""
     rows = yield Statement(_sql["rescue"], {"everywhere": everywhere})
     return _ids.decode(rows[0][0])
 
 
 def unknown_tasks() -> Operation[list[tuple[str, str, int]]]:
-    """Ready jobs that no living worker can run: (queue, task, how many at least) each."""
+    """Return the tasks of ready jobs that no live worker can run: (queue, task, count at least) each."""
     rows: list[Any] = yield Statement(_sql["unknown_tasks"])
     return rows
 
 
 def take_duties(every: Mapping[str, float]) -> Operation[set[str]]:
-    """Return the names of the duties that are due, each to one worker only. `every`: by name, their seconds."""
+    """Take the duties that are due, and return their names; only one worker gets each. `every`: seconds by name."""
     rows = yield Statement(_sql["take_duties"], {"names": list(every), "every": list(every.values())})
     return {name for (name,) in rows}
 
 
 def put_off_duty(name: str, seconds: float) -> Operation[None]:
-    """Let nobody take this duty for so many seconds more than its ordinary pause."""
+    """Postpone a duty by this many seconds on top of its ordinary interval."""
     yield Statement(_sql["put_off_duty"], {"name": name, "seconds": seconds})
 
 
 def forget_ended() -> Operation[bool]:
-    """A page of sessions that ended long ago, and of unique keys whose period is over; whether there may be more."""
+    """Delete a page of sessions that ended long ago and of expired unique keys; return whether there may be more."""
     ended = yield Statement(_sql["forget_ended"], {"most": PAGE})
     keys = yield Statement(_sql["forget_keys"], {"most": PAGE})
     return max(len(ended), len(keys)) >= PAGE

@@ -1,7 +1,7 @@
--- One life of one worker process: its lease, its death, and what comes back when it dies.
+-- Worker sessions: their leases, their end, and the jobs that are rescued when a session dies.
 
 -- name: register
--- A fresh id per start. Another session's published floors spare a restarted worker the scan from zero.
+-- A new id for each start. The floors that other sessions published spare a restarted worker the scan from zero.
 with clock as materialized (select sereno.now() as now),
 made as (
     insert into sereno.sessions (host, pid, version, queues, tasks, lease_until, started_at, seen_at)
@@ -16,14 +16,14 @@ select made.id,
 from made, clock;
 
 -- name: keep
--- The heartbeat. Death is one-way: a session that was declared dead is not in the answer.
+-- The heartbeat. A session that was declared dead stays dead and is not returned.
 update sereno.sessions
 set lease_until = sereno.now() + make_interval(secs => %(lease)s), seen_at = sereno.now()
 where id = any(%(ids)s) and state = 'alive'
 returning id;
 
 -- name: report
--- What a session knows of itself, and what it should know: is it still alive, which of its jobs are to be cancelled.
+-- Publishes the floors and waiting jobs of a session; returns its state, and which of its jobs are to be cancelled.
 with me as (
     update sereno.sessions set floors = %(floors)s::text::jsonb, waiting = %(waiting)s where id = %(session)s returning state
 )
@@ -32,23 +32,23 @@ select coalesce((select state from me), 'dead'),
                  where id = any(%(held)s) and session_id = %(session)s and cancel_requested), '[]')::text;
 
 -- name: announce
--- The suspects that run alone in a session, before the newest of them begins: should all of the session's processes die at once,
--- nothing else is left to say whose fault it may have been.
+-- The suspects that run alone in a session, stored before the newest of them starts: if all processes of the session die at once,
+-- this is the only record of which jobs may have caused it.
 update sereno.sessions set suspects = %(suspects)s::text::jsonb where id = %(session)s and state = 'alive' returning id;
 
 -- name: set_idle
--- Idle: enqueues should wake it.
+-- Idle: an enqueue sends a NOTIFY to wake the worker.
 update sereno.sessions set idle = %(idle)s where id = %(session)s and idle <> %(idle)s returning id;
 
 -- name: finish
--- A session ends: closed by itself, or dead because its supervisor saw it die.
+-- Ends a session: closed by its worker, or dead because its supervisor saw the process die.
 update sereno.sessions
 set state = %(state)s, idle = false, ended_at = sereno.now()
 where id = any(%(ids)s) and state = 'alive'
 returning id;
 
 -- name: look
--- One cheap look at what time has brought: seconds until the next future job, leases that ran out, jobs of the dead.
+-- One cheap query for due work: seconds until the next scheduled job, expired leases, jobs of dead sessions.
 with clock as materialized (select sereno.now() as now)
 select (select extract(epoch from run_at - clock.now)::double precision from sereno.jobs
         where state = 'scheduled' and run_at >= clock.now - make_interval(secs => %(look_back)s)
@@ -61,7 +61,7 @@ select (select extract(epoch from run_at - clock.now)::double precision from ser
 from clock;
 
 -- name: expire
--- Leases that ran out. SKIP LOCKED: a session whose heartbeat is being written right now is not dead.
+-- Declares sessions dead whose lease has expired. SKIP LOCKED: a session whose heartbeat is being written is not dead.
 update sereno.sessions
 set state = 'dead', idle = false, ended_at = sereno.now()
 where id = any(array(select id from sereno.sessions
@@ -70,12 +70,12 @@ where id = any(array(select id from sereno.sessions
 returning id, host, pid;
 
 -- name: rescue
--- Jobs whose session is not alive go back to ready. By anti-join on every pass, because a claim that was in flight
--- while its session was declared dead commits afterwards. What the death means for a job: see part_in_death.
--- Found by the index of running rows, then locked by the primary key: asked for in one go and in order, the planner
--- walks the whole table. The lock looks at the job alone and at ids of sessions that are dead for good: if another
--- rescue was faster and a live session has the job now, it must not pass for an orphan. Slots that come free this way are
--- handed over: whoever waits for them need not wait for the date on the limiter.
+-- Makes jobs ready again whose session is not alive. An anti-join on every pass, because a claim that was in flight
+-- while its session was declared dead commits afterwards. How the death is charged to a job: see part_in_death.
+-- The rows are found by the index of running jobs, then locked by the primary key: in one ordered query the planner
+-- would scan the whole table. The locking step compares the job with ids of sessions that are known to be dead: if another
+-- rescue was faster and a live session has the job now, the job is no orphan. Freed limiter slots are handed over, so that
+-- waiting lanes need not wait for the due time of the limiter.
 with suspect as materialized (
     select id, session_id from sereno.jobs
     where state = 'running'
@@ -111,18 +111,18 @@ tried as (
            case when part in ('alone', 'began') then 'crash' else 'release' end, sereno.words_for_death(part, session_id)
     from judged
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from moved) as filled
     where exists (select from sereno.sessions where idle and queues ? queue)
 )
-select coalesce(json_agg(id), '[]')::text, (select count(*) from told),
+select coalesce(json_agg(id), '[]')::text, (select count(*) from notified),
        sereno.hand_over(array(select limiter from orphan cross join lateral sereno.limiters_of(orphan.queue, orphan.keys) as limiter))
 from moved;
 
 -- name: unknown_tasks
--- Ready jobs that no living worker can run, by task. Nobody claims them, so they gather at the front of their queues:
--- a bounded look at each front is enough.
+-- Ready jobs that no live worker can run, by task. They are never claimed, so they gather at the front of their queues,
+-- and a bounded scan of each front is enough.
 select front.queue, front.task, count(*)
 from (select distinct jsonb_object_keys(queues) as queue from sereno.sessions where state = 'alive') as served
 cross join lateral (
@@ -139,8 +139,8 @@ group by front.queue, front.task
 order by front.queue, front.task;
 
 -- name: take_duties
--- Maintenance that one worker of many does: the names of those duties that are due, for the worker that asks first. A
--- duty that is not due is only read.
+-- Maintenance that one worker of many does: returns the names of the duties that are due, to the first worker that takes
+-- them. A duty that is not due is only read.
 with wanted as materialized (
     select * from unnest(%(names)s::text[], %(every)s::float8[]) as duty (name, every)
 )
@@ -154,11 +154,11 @@ on conflict (name) do update set done_at = excluded.done_at
 returning name;
 
 -- name: put_off_duty
--- It was dear: the next one is as much later.
+-- Postpones a duty that was expensive.
 update sereno.duties set done_at = sereno.now() + make_interval(secs => %(seconds)s) where name = %(name)s;
 
 -- name: forget_ended
--- A page of sessions that ended long ago; history keeps their numbers.
+-- Deletes a page of sessions that ended long ago; the history retains their ids.
 delete from sereno.sessions
 where id = any(array(select id from sereno.sessions
                      where state <> 'alive' and ended_at < sereno.now() - interval '7 days'
@@ -166,7 +166,7 @@ where id = any(array(select id from sereno.sessions
 returning id;
 
 -- name: forget_keys
--- A page of unique keys whose period is over.
+-- Deletes a page of unique keys whose period is over.
 delete from sereno.unique_keys
 where ctid = any(array(select ctid from sereno.unique_keys
                        where until < sereno.now() and until < 'infinity'

@@ -1,8 +1,8 @@
-"""Outcomes leave in batches: by count, or after a few milliseconds, at once where a task asks.
+"""Writes outcomes in batches: by count, after a few milliseconds, or at once if a task requires it.
 
-A batch is kept until the database has answered for it. A reply that was lost is asked for again; what was not applied
-and had not landed before is fenced: counted, logged, and dropped, because that job belongs to somebody else now.
-An outcome that cannot be stored is found by halving its batch, and its job is dead; the others are settled as they are.
+A batch stays in memory until the database has confirmed it. After a lost reply it is written again. An outcome that was
+neither applied now nor before is fenced: counted, logged and dropped, because another worker has the job now. An
+outcome that cannot be stored is found by halving its batch, and its job is settled as dead; the rest is unaffected.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from sereno.worker.sessions import announce
 
 FLUSH_COUNT = 500
 FLUSH_AFTER = 0.005
-# One statement writes at most this many, and no more jobs are claimed while this many wait to be written.
+# Outcomes in one statement at most, and waiting outcomes from which on no more jobs are claimed.
 LARGEST_BATCH = 1000
 MOST_WAITING = 2000
-# Seconds until an outcome that the database refuses in any form is tried again; doubled each time.
+# Seconds until an outcome that cannot be stored even as dead is tried again; doubled each time.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
 class Settler(Service):
-    """Writes how attempts ended."""
+    """Writes the outcomes of attempts."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Settler(Service):
         self._on_settled = on_settled
         self._on_rescheduled = on_rescheduled
         self._waiting: list[SettleResult] = []
-        # Outcomes that could not be stored, not even as dead: tried again later, so that no others wait for them.
+        # Outcomes that could not be stored, not even as dead; they are tried again later, apart from the others.
         self._refused: list[SettleResult] = []
         self._refused_until = 0.0
         self._refused_pause = FIRST_PAUSE
@@ -73,17 +73,17 @@ class Settler(Service):
             self.wake()
 
     def release(self, job: ClaimedJob, reason: str, *, started: bool = False, delay: float = 0.0) -> None:
-        """It goes back, for anybody to take, at once or after `delay` seconds."""
+        """Make the job ready again for any worker, at once or after `delay` seconds."""
         self.add(
             SettleResult(job.id, job.attempt, 0.0, Settlement("release", delay=delay, reason=reason, started=started))
         )
 
     async def announce(self, suspects: Mapping[int, int]) -> bool:
-        """Write down the suspects that run alone here; False when the session is no longer alive."""
+        """Store which suspects run alone here; return False if the session is no longer alive."""
         return await self._line.run(announce(self._session, suspects))
 
     def throttle(self, job_id: int, attempt: int, wanted: Throttle) -> None:
-        """Close a limit for everyone, at once."""
+        """Close a limit for all workers, at once."""
         self._throttles.append((job_id, attempt, wanted))
         self._hurry = True
         self.wake()
@@ -93,11 +93,11 @@ class Settler(Service):
         return len(self._waiting) + len(self._refused) >= MOST_WAITING
 
     def confirm(self, job_id: int) -> None:
-        """Settled already, in the handler's own commit."""
+        """Note that the handler's own transaction has settled the job."""
         self._on_settled([job_id], ())
 
     async def flushed(self) -> None:
-        """Until nothing waits to be written."""
+        """Wait until no outcome is waiting to be written."""
         self._hurry = True
         self.wake()
         await self._quiet.wait()
@@ -110,7 +110,7 @@ class Settler(Service):
             self._waiting.extend(self._refused)
             self._refused.clear()
             self._refused_pause = min(LONGEST_PAUSE, 2 * self._refused_pause)
-        # Before what the same job ends with: whose buckets they are is read from the running job.
+        # Before the outcome of the same job is written: the keys of the limits are read from the running job.
         await self._close_limits()
         await self._flush()
         if not self._waiting:
@@ -119,7 +119,7 @@ class Settler(Service):
         return 0.0 if len(self._waiting) >= FLUSH_COUNT else FLUSH_AFTER
 
     async def _gather(self) -> None:
-        """A few milliseconds for company, unless there is enough already."""
+        """Wait a few milliseconds for more outcomes, unless a batch is complete."""
         self._awake.clear()
         try:
             async with asyncio.timeout(FLUSH_AFTER):
@@ -134,7 +134,7 @@ class Settler(Service):
                 closed = await self._line.run(throttle(self._session, job_id, attempt, *wanted))
             except DatabaseUnavailable:
                 raise
-            except Exception as error:  # noqa: BLE001 - it is about what was asked: nothing else waits for it
+            except Exception as error:  # noqa: BLE001 - a bad request of one job must not block the others
                 self._throttles.pop(0)
                 name = storable(getattr(wanted, "limit", wanted), 60)
                 message = f"job {job_id}: the limit {name!r} could not be closed: {describe(error)}"
@@ -145,7 +145,7 @@ class Settler(Service):
                 emit(
                     logging.WARNING,
                     "limit.closed",
-                    f"job {job_id} was told to wait: the limit {limit} is closed for {wanted.seconds:g} s"
+                    f"job {job_id} closed the limit {limit} for {wanted.seconds:g} s"
                     + (f" for {key!r}" if key else ""),
                     job_id=job_id,
                     limit=limit,
@@ -155,7 +155,7 @@ class Settler(Service):
                 emit(
                     logging.ERROR,
                     "limit.unknown",
-                    f"job {job_id} wants to close the limit {wanted.limit}, and there is none of that name",
+                    f"job {job_id} tried to close the limit {wanted.limit}, which does not exist",
                     job_id=job_id,
                     limit=wanted.limit,
                 )
@@ -170,7 +170,7 @@ class Settler(Service):
             try:
                 applied = await self._settle(way, items)
             except BaseException:
-                # Not answered for: all of it stays, and what had landed is found out next time.
+                # Unconfirmed: all of it is written again, and outcomes that were applied already are recognised then.
                 self._in_doubt = True
                 self._waiting[:0] = [item for left in ways.values() for item in left]
                 raise
@@ -186,13 +186,13 @@ class Settler(Service):
             self._refused_pause = FIRST_PAUSE
 
     async def _settle(self, way: Way, items: list[SettleResult]) -> set[int]:
-        """Answers those that were ours to settle."""
+        """Settle these outcomes; return the ids of the jobs that were still ours."""
         try:
             applied = await self._write(way, items)
         except DatabaseUnavailable:
-            # Nobody knows whether it was applied.
+            # It is unknown whether the statement was applied.
             raise
-        except Exception as error:  # noqa: BLE001 - building, encoding or storing it failed: the fault is in a row
+        except Exception as error:  # noqa: BLE001 - building, encoding or storing failed: one of the rows is bad
             await self._settle_apart(way, items, error)
             return set()
         if len(applied) < len(items):
@@ -200,11 +200,11 @@ class Settler(Service):
         return applied
 
     async def _write(self, way: Way, items: list[SettleResult]) -> set[int]:
-        """One statement; two in one transaction where steps or progress end with their jobs."""
+        """Write one batch: one statement, or two in a transaction if steps or progress have to be deleted too."""
         return await self._line.run(settle(way, self._session, items), atomic=any(item.side_rows for item in items))
 
     async def _settle_apart(self, way: Way, items: list[SettleResult], error: Exception) -> None:
-        """One bad row must not sink the batch: halve it; what fails alone is settled as dead, with the reason."""
+        """Find the row that fails a batch by halving it; that job is settled as dead, with the error as reason."""
         if len(items) > 1:
             middle = len(items) // 2
             await self._settle(way, items[:middle])
@@ -218,30 +218,30 @@ class Settler(Service):
             await self._write("bury", [plain])
         except DatabaseUnavailable:
             raise
-        except Exception as refusal:  # noqa: BLE001 - a trigger, a missing privilege: no reason to keep the others
-            self._put_aside(item, refusal)
+        except Exception as refusal:  # noqa: BLE001 - a trigger or a missing privilege must not block the others
+            self._retry_later(item, refusal)
 
-    def _put_aside(self, item: SettleResult, refusal: Exception) -> None:
+    def _retry_later(self, item: SettleResult, refusal: Exception) -> None:
         self._refused.append(item)
         self._refused_until = monotonic() + self._refused_pause
         emit(
             logging.ERROR,
             "job.unburied",
-            f"job {item.id}: it could not be settled as dead either, and is tried again later: {describe(refusal)}",
+            f"job {item.id} could not be settled as dead either, and is tried again later: {describe(refusal)}",
             job_id=item.id,
         )
 
     async def _fenced(self, way: Way, missing: list[SettleResult]) -> None:
         if self._in_doubt:
             known = await self._line.run(landed(self._session, missing))
-            # A success without history leaves no trace to recognise it by: after a lost reply it counts as landed.
+            # A success without history leaves no row to recognise it by: after a lost reply it counts as applied.
             missing = [item for item in missing if item.id not in known and way != "forget"]
         for item in missing:
             self._tally.fenced += 1
             emit(
                 logging.WARNING,
                 "job.fenced",
-                f"job {item.id}: attempt {item.attempt} is no longer ours, its result is dropped",
+                f"job {item.id}: attempt {item.attempt} no longer belongs to this session, its result is dropped",
                 job_id=item.id,
                 attempt=item.attempt,
                 session=self._session,

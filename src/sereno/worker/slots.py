@@ -1,8 +1,8 @@
 """The slots of one queue in one worker, and the small buffers of jobs claimed ahead for them.
 
 Jobs without limits wait in one buffer, jobs with limits in another. When both kinds have work, each gets half of the
-slots, so that neither holds up the other. Of jobs that share a slot of their key, the next one waits behind those that
-run.
+slots, so that neither blocks the other. Jobs that share a slot of their key form a slot group: the next job waits
+behind the ones that run.
 """
 
 from collections import deque
@@ -11,26 +11,26 @@ from time import monotonic
 
 from sereno.jobs.job import ClaimedJob
 
-# Jobs for this long are claimed ahead, judged by how fast they ended lately: quick jobs come in large batches,
-# slow ones are left to workers that have a slot for them.
+# Seconds of work that are claimed ahead, estimated from the recent rate of finished jobs: short jobs come in large
+# batches, long ones are left to workers that have a free slot.
 AHEAD_SECONDS = 0.1
 MOST_AHEAD = 1000
-# Jobs that take fair turns are claimed ahead for as many times as long as a claim takes: what waits here keeps others
-# from their turn, and handlers that do nothing but end are to find the next ones here.
+# Jobs with a fair key are claimed ahead for this multiple of the duration of a claim. More would delay other keys,
+# which have to wait for the buffered jobs; less would leave very short handlers without a next job.
 FAIR_AHEAD = 2.0
 MOST_LIMITED_AHEAD = 2000
-# Who shares a slot and has not begun after this many seconds is given back: the one in front of it is no quick job.
+# Seconds after which a job that waits in a slot group is released: the job in front of it is not a short one.
 PARTY_SECONDS = 0.5
-# A job that waits for a process of its own for this many seconds is put off: another worker may have one.
+# Seconds after which a job that waits for an isolated process is released with a delay: another worker may have one.
 ASIDE_SECONDS = 30.0
-# Less time than this says nothing about the pace.
+# Seconds; a shorter interval is too short to estimate the rate.
 SHORTEST_MEASURE = 0.01
-# One claim takes at most this many of a queue; the claim statement has the same number.
+# Jobs of a queue that one claim takes at most; the claim statement has the same number.
 LARGEST_CLAIM = 1000
 
 
 class SlotGroup:
-    """Jobs of one lane that share slots: as many as there are slots wait with all others or run, the rest behind."""
+    """Jobs of one lane that share slots. One for each slot is buffered or runs; the rest waits in `behind`."""
 
     def __init__(self, lane: int, behind: Sequence[ClaimedJob], since: float) -> None:
         self.lane = lane
@@ -48,22 +48,22 @@ class QueueSlots:
         self.limited_calls = 0
         self.buffer: deque[ClaimedJob] = deque()
         self.limited: deque[ClaimedJob] = deque()
-        # Claimed, and waiting for a process of their own; they hold no slot.
+        # Claimed jobs that wait for an isolated process; they hold no slot.
         self.aside: deque[ClaimedJob] = deque()
-        # Of a queue of isolated tasks alone: how many more processes there may be.
+        # Only for a queue with nothing but isolated tasks: how many more processes may start.
         self.free_processes: Callable[[], int] | None = None
         self.more = True
-        # Jobs with limits may have something to start: their half of the slots is kept for them.
+        # Whether jobs with limits may be ready to start: then their half of the slots is reserved.
         self.more_limited = False
         self._largest_batch = largest_batch
         self._ahead = largest_batch
         self._limited_ahead = largest_batch
         self._turn = 0
-        # By the jobs of them that wait in the buffer or run.
+        # By the id of each job of the group that is buffered or runs.
         self._slot_groups: dict[int, SlotGroup] = {}
         self._behind = 0
         self._is_fair = False
-        # The last place that each fair key has in the buffer.
+        # The last place of each fair key in the buffer.
         self._places: dict[str, int] = {}
         self._rate = 0.0
         self._limited_cost = 0.005
@@ -71,32 +71,32 @@ class QueueSlots:
         self._since = monotonic()
 
     def fresh(self) -> "QueueSlots":
-        """The same queue for a new session: nothing runs, nothing is buffered."""
+        """Return the same queue for a new session, with nothing running or buffered."""
         return QueueSlots(self.name, self.slots, self._largest_batch)
 
     def room(self) -> int:
-        """How many jobs without limits to ask for now."""
+        """Return the number of jobs without limits to claim now."""
         wanted = self.slots - self.calls + self._ahead - len(self.buffer)
         if self.more_limited:
-            wanted -= self._kept_for_limited()
+            wanted -= self._reserved_for_limited()
         if self.free_processes is not None:
             wanted = min(wanted, self.free_processes())
         return max(0, min(LARGEST_CLAIM - len(self.aside), wanted))
 
     def limited_room(self) -> int:
-        """How many jobs with limits could start at once."""
+        """Return the number of jobs with limits that could start now."""
         free = self.slots - self.calls
         if self.buffer:
             free = min(free, self._part() - self.limited_calls)
         return max(0, free - len(self.limited))
 
     def limited_room_ahead(self) -> int:
-        """How many of them to ask for, if they need not start at once."""
+        """Return the number of jobs with limits to claim, including those claimed ahead."""
         ahead = self._limited_ahead - len(self.limited) - self._behind
         return min(MOST_LIMITED_AHEAD, self.limited_room() + max(0, ahead))
 
     def next(self) -> deque[ClaimedJob] | None:
-        """The buffer whose first job is to be started now."""
+        """Return the buffer whose first job starts next; None if no slot is free or nothing is buffered."""
         if self.calls >= self.slots:
             return None
         if self.limited and (not self.buffer or self.limited_calls < self._part()):
@@ -106,7 +106,10 @@ class QueueSlots:
         return None
 
     def add_limited(self, jobs: Sequence[ClaimedJob], first: Collection[int]) -> None:
-        """They wait for a slot, in front of all or in turn. A fair key that comes late starts where others are."""
+        """Buffer jobs with limits: those in `first` in front, the others in turn by fair key.
+
+        A fair key that is new in the buffer starts at the place of the first buffered job.
+        """
         self._is_fair = any(job.fair is not None for job in jobs)
         if not self.limited:
             self._places.clear()
@@ -121,13 +124,13 @@ class QueueSlots:
         self.limited = deque(sorted([*self.limited, *jobs], key=_place))
 
     def add_slot_group(self, lane: int, slots: int, jobs: Sequence[ClaimedJob]) -> None:
-        """Those behind the first ones of jobs that share slots; the first ones are added like all others."""
+        """Store the jobs of a slot group that have to wait; the first `slots` jobs are added by `add_limited`."""
         slot_group = SlotGroup(lane, jobs[slots:], jobs[0].seen)
         self._slot_groups.update(dict.fromkeys([job.id for job in jobs[:slots]], slot_group))
         self._behind += len(slot_group.behind)
 
     def step_up(self, job: ClaimedJob) -> None:
-        """It ended: whoever waits behind it, for the same slot of their key, is next."""
+        """After a job of a slot group has ended, put the next job of its group at the front of the buffer."""
         slot_group = self._slot_groups.pop(job.id, None)
         if slot_group is not None and slot_group.behind:
             following = slot_group.behind.popleft()
@@ -142,18 +145,18 @@ class QueueSlots:
 
     @property
     def waits_behind(self) -> bool:
-        """Whether anybody waits behind another job of its key."""
+        """Whether any job waits behind another job of its key."""
         return self._behind > 0
 
     def take_slow(self) -> dict[int, list[ClaimedJob]]:
-        """By lane, those behind somebody who takes long; they are no longer here."""
+        """Remove and return, by lane, the jobs that wait behind a slow job of their slot group."""
         if not self._behind:
             return {}
         end = monotonic() - PARTY_SECONDS
         return {slot_group.lane: self._empty(slot_group) for slot_group in self._waited_for() if slot_group.since < end}
 
     def take_long_aside(self) -> list[ClaimedJob]:
-        """Those that have waited too long for a process of their own; they are no longer here."""
+        """Remove and return the jobs that have waited too long for an isolated process."""
         end = monotonic() - ASIDE_SECONDS
         long = [job for job in self.aside if job.seen < end]
         if long:
@@ -161,13 +164,13 @@ class QueueSlots:
         return long
 
     def waiting_since(self, moment: float) -> Iterator[int]:
-        """Jobs that were claimed before this moment, by our clock, and have not begun."""
+        """Yield the jobs that were claimed before this moment of our clock and have not started."""
         behind = [job for slot_group in self._waited_for() for job in slot_group.behind] if self._behind else []
         for jobs in (self.buffer, self.limited, self.aside, behind):
             yield from [job.id for job in jobs if job.seen < moment]
 
     def take_all(self) -> list[ClaimedJob]:
-        """Everything that has not begun; it is no longer here."""
+        """Remove and return every job that has not started."""
         behind = [job for slot_group in self._waited_for() for job in self._empty(slot_group)]
         jobs = [*self.buffer, *self.limited, *self.aside, *behind]
         self.buffer.clear()
@@ -198,11 +201,11 @@ class QueueSlots:
         self._ended += jobs
 
     def runs_low(self) -> bool:
-        """Time to claim again: half of what was claimed ahead is used up."""
+        """Whether to claim again: at least half of the jobs claimed ahead have started."""
         return len(self.buffer) * 2 <= self._ahead
 
     def wants_more(self) -> bool:
-        """Whether a claim now would get something that is needed."""
+        """Whether a claim now could get jobs that are needed."""
         if self.more and self.runs_low() and self.room() > 0:
             return True
         waiting = len(self.limited) + self._behind
@@ -210,11 +213,11 @@ class QueueSlots:
         return self.more_limited and is_low and self.limited_room_ahead() > 0
 
     def took(self, seconds: float) -> None:
-        """What a claim of jobs with limits cost."""
+        """Learn how many seconds a claim of jobs with limits took."""
         self._limited_cost += 0.3 * (seconds - self._limited_cost)
 
     def measure(self) -> None:
-        """Judge the pace since the last claim."""
+        """Estimate from the rate since the last claim how many jobs to claim ahead."""
         now = monotonic()
         elapsed = now - self._since
         if elapsed > SHORTEST_MEASURE:
@@ -226,10 +229,10 @@ class QueueSlots:
             self._ended, self._since = 0, now
 
     def _part(self) -> int:
-        """The part of jobs with limits while both kinds have work: half, and of an odd slot every second turn."""
+        """Return the slots of jobs with limits while both kinds have work: half; an odd slot alternates."""
         return (self.slots + self._turn % 2) // 2
 
-    def _kept_for_limited(self) -> int:
+    def _reserved_for_limited(self) -> int:
         return max(0, self._part() - self.limited_calls)
 
 

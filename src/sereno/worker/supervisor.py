@@ -1,8 +1,9 @@
-"""A supervisor and its worker children.
+"""The supervisor of the worker child processes.
 
-It runs no handler, so its loop always turns: it keeps the leases of all children on a connection of its own, sees
-within a moment when one of them dies and brings its jobs back, and replaces one whose loop stays blocked past the
-deadline of what blocks it. TERM and INT are passed on; a second one hurries.
+It runs no handlers, so its event loop is never blocked. It renews the leases of all children on its own connection,
+notices at once when a child dies and makes its jobs ready again, and kills and replaces a child whose event loop stays
+blocked past the deadline of the blocking job. It forwards SIGTERM and SIGINT to the children; a second signal makes
+them release their running jobs at once.
 """
 
 import asyncio
@@ -33,13 +34,14 @@ from sereno.worker.sessions import finish, keep
 from sereno.worker.watchdog import WatchdogPage
 
 WATCH_EVERY = 0.5
-# A child that has not spoken for this long is not ready.
+# A child that has sent no figures for this many seconds is not ready.
 SILENT_AFTER = 3.0
-# How a child finds its ends of the wire and of the page.
+# Environment variable with the file descriptors of a child's channel and watchdog page.
 CHILD_VARIABLE = "SERENO_CHILD_DESCRIPTORS"
-# Time to write its stacks after the signal that asks for them, on a machine that is busy with something else, too.
+# Seconds that a child gets to write its stacks after SIGUSR1; enough on a busy machine.
 STACKS_PATIENCE = 2.0
-# A child that ends sooner than this was not well: the next one waits a little, then longer.
+# A child that ends within this many seconds without a session counts as a failed start; the next start is delayed, with
+# pauses that double up to LONGEST_PAUSE.
 SHORT_LIFE = 5.0
 LONGEST_PAUSE = 30.0
 
@@ -53,7 +55,7 @@ class Child:
         self.page = page
         self.session: int | None = None
         self.born = monotonic()
-        self.heard_at = monotonic()
+        self.last_figures_at = monotonic()
         self.ready = False
         self.gauges = Gauges()
         self.killed = False
@@ -69,7 +71,7 @@ class SupervisedScheduler(Protocol):
 
 
 class Supervisor:
-    """Runs `processes` children until it is told to stop."""
+    """Runs `processes` children until it is stopped."""
 
     def __init__(
         self, url: str, settings: Settings, command: Sequence[str], scheduler: "SupervisedScheduler | None" = None
@@ -94,7 +96,7 @@ class Supervisor:
         )
 
     async def run(self) -> None:
-        """Until every child has ended after a signal."""
+        """Run until a signal arrives and every child has ended."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -104,31 +106,31 @@ class Supervisor:
     async def _run(self) -> None:
         await self.health.start()
         if self.health.port:
-            where = f"http://{self._settings.health_host}:{self.health.port}"
-            emit(logging.INFO, "health.started", f"health: {where}/livez /readyz /metrics")
+            url = f"http://{self._settings.health_host}:{self.health.port}"
+            emit(logging.INFO, "health.started", f"health: {url}/livez /readyz /metrics")
         for _ in range(self._settings.processes):
-            life = asyncio.create_task(self._keep_one())
+            life = asyncio.create_task(self._run_one())
             self._lives.add(life)
         self._heartbeat.start()
-        keeping_time = asyncio.create_task(self._keep_time())
+        scheduling = asyncio.create_task(self._run_scheduler())
         watch = asyncio.create_task(self._watch())
         await asyncio.gather(*self._lives)
         watch.cancel()
-        await keeping_time
+        await scheduling
         await self._heartbeat.stop()
         await self.health.stop()
         await self._line.close()
 
     def stop(self) -> None:
-        """Pass it on; the second time, in a hurry."""
+        """Stop every child. The second call makes them release their running jobs at once."""
         message = Stop(hurry=self._stopping)
         self._stopping = True
         self._stopped.set()
         for child in self._children:
             child.wire.send(message)
 
-    async def _keep_time(self) -> None:
-        """Until we are told to stop: another scheduler leads while the last handlers here run to their end."""
+    async def _run_scheduler(self) -> None:
+        """Run the scheduler until `stop` is called: another one can lead while the last handlers here finish."""
         if self._scheduler is not None:
             self._scheduler.start()
             await self._stopped.wait()
@@ -138,8 +140,8 @@ class Supervisor:
         figures = None if self._scheduler is None else self._scheduler.figures
         return exposition(self._tally, [child.gauges for child in self._children], __version__, figures)
 
-    async def _keep_one(self) -> None:
-        """One child after the other, until we stop."""
+    async def _run_one(self) -> None:
+        """Keep one child process running: start a new one whenever it ends, until the supervisor stops."""
         pause = 0.0
         while not self._stopping:
             child = await self._spawn()
@@ -166,7 +168,7 @@ class Supervisor:
                 *self._command,
                 env={**os.environ, CHILD_VARIABLE: ",".join(map(str, descriptors))},
                 pass_fds=descriptors,
-                # Ctrl-C in a terminal is ours to pass on.
+                # Ctrl-C in a terminal must reach the supervisor only, which forwards it.
                 start_new_session=True,
             )
         finally:
@@ -178,14 +180,14 @@ class Supervisor:
         return child
 
     async def _live(self, child: Child) -> None:
-        """From its first word to its last, and what has to be done then."""
+        """Read a child's messages until it exits, then clean up after it."""
         while message := await child.wire.from_child():
             match message:
                 case Hello(session):
                     child.session = session
                     self._heartbeat.wake()
                 case Figures():
-                    child.heard_at = monotonic()
+                    child.last_figures_at = monotonic()
                     child.ready = message.ready
                     child.gauges = message.gauges
                     self._tally.add(message.tally)
@@ -195,14 +197,14 @@ class Supervisor:
         child.page.close()
         if code == 0 or (self._stopping and child.session is None):
             return
-        await self._bury(child, code)
+        await self._clean_up(child, code)
 
-    async def _bury(self, child: Child, code: int) -> None:
-        words = {EXIT_STUCK: "a thread of it is stuck", EXIT_LOST: "it lost its session"}
+    async def _clean_up(self, child: Child, code: int) -> None:
+        reasons = {EXIT_STUCK: "a handler ignored its deadline", EXIT_LOST: "it lost its session"}
         emit(
             logging.ERROR,
             "child.died",
-            f"worker child {child.process.pid} ended ({words.get(code, f'code {code}')}): it is replaced",
+            f"worker child {child.process.pid} ended ({reasons.get(code, f'code {code}')}): it is replaced",
             pid=child.process.pid,
             session=child.session,
         )
@@ -212,7 +214,7 @@ class Supervisor:
             await self._line.run(finish([child.session], "dead"))
             await rescue(self._line)
         except DatabaseUnavailable as error:
-            emit(logging.WARNING, "child.unburied", f"its jobs come back when its lease runs out: {error}")
+            emit(logging.WARNING, "child.unburied", f"its jobs are ready again when its lease expires: {error}")
 
     async def _watch(self) -> None:
         while True:
@@ -230,7 +232,7 @@ class Supervisor:
             pid=child.process.pid,
             session=child.session,
         )
-        # Not process.kill(): it polls first, and would take the exit status away from whoever waits for it.
+        # Not process.kill(): it polls first, and would take the exit status away from the task that awaits it.
         with suppress(ProcessLookupError):
             os.kill(child.process.pid, signal.SIGUSR1)
             await asyncio.sleep(STACKS_PATIENCE)
@@ -238,12 +240,14 @@ class Supervisor:
                 os.kill(child.process.pid, signal.SIGKILL)
 
     def _is_ready(self) -> bool:
-        ready = [child for child in self._children if child.ready and monotonic() - child.heard_at < SILENT_AFTER]
+        ready = [
+            child for child in self._children if child.ready and monotonic() - child.last_figures_at < SILENT_AFTER
+        ]
         return not self._stopping and len(ready) == self._settings.processes
 
 
 class _Heartbeats(Service):
-    """The leases of all children, in one statement."""
+    """Renews the leases of all children with one statement."""
 
     def __init__(self, line: Line, settings: Settings, children: set[Child]) -> None:
         super().__init__("heartbeat")

@@ -1,8 +1,8 @@
-"""Whether a child's loop still turns, told through a page of shared memory.
+"""Detects a child whose event loop is blocked, through a page of shared memory.
 
-A thread of the child writes there when the loop last turned and when the first deadline of what runs now is due. A
-handler that blocks the loop does not block the thread; one that holds the interpreter lock blocks both, and then the
-page simply grows old. Times are of the monotonic clock, which all processes of a machine share.
+A thread of the child writes when the loop last ran and when the first deadline of the running jobs is due. A handler
+that blocks the loop does not block the thread. One that holds the interpreter lock blocks both, and then the page is no
+longer updated. Times are of the monotonic clock, which all processes of a machine share.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 _PAGE = struct.Struct("dd")
 WRITE_EVERY = 0.25
-# A loop that has not turned for this long is blocked.
+# Seconds without a turn of the loop after which it counts as blocked.
 BLOCKED_AFTER = 2.0
 
 
 class WatchdogPage:
-    """The page, from either side."""
+    """The shared page, used by the child to write and by the supervisor to read."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = _nameless_file() if descriptor is None else descriptor
@@ -33,7 +33,7 @@ class WatchdogPage:
         _PAGE.pack_into(self._page, 0, turned, math.inf if deadline is None else deadline)
 
     def is_blocked(self, now: float, stall_limit: float) -> bool:
-        """The loop stands still, and the deadline of something that it runs has passed; or it stood for too long."""
+        """Return whether the loop is blocked past the deadline of a job, or longer than `stall_limit` without one."""
         turned, deadline = _PAGE.unpack_from(self._page, 0)
         if turned == 0 or now - turned < BLOCKED_AFTER:
             return False
@@ -45,27 +45,27 @@ class WatchdogPage:
 
 
 def _nameless_file() -> int:
-    """A descriptor that only who inherits it can reach."""
+    """Return the descriptor of an unlinked file, which only processes that inherit it can open."""
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
 class WatchdogThread:
-    """The child's side."""
+    """Writes the page from a thread of the child."""
 
     def __init__(self, page: WatchdogPage, deadline: Callable[[], float | None]) -> None:
         self._page = page
         self._deadline = deadline
         self._turned = time.monotonic()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sereno pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sereno watchdog", daemon=True)
 
     def start(self) -> None:
         self._write()
         self._thread.start()
 
     async def turn(self) -> None:
-        """Run in the loop: while this goes on, the loop turns."""
+        """Record each turn of the loop; runs as a task in it."""
         while True:
             self._turned = time.monotonic()
             await asyncio.sleep(WRITE_EVERY)

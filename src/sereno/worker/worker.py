@@ -1,9 +1,9 @@
-"""A worker: one session of one process, from its registration to its last settlement.
+"""A worker: registers a session, claims jobs, runs them, and settles their outcomes.
 
-claimer ──▶ executor ──▶ settler          keeper: what time brings
-   ▲            │                         maintenance: what may take long, on connections of its own
-   └── a slot is free                     listener: what is told
-                                          reporter: what the session says of itself
+claimer ──▶ executor ──▶ settler          promoter: makes due jobs ready, rescues jobs of dead sessions
+   ▲            │                         maintenance: slow duties, each on its own connection
+   └── a slot is free                     listener: receives NOTIFY
+                                          session stats: reports floors, waiting jobs and statistics
 """
 
 import asyncio
@@ -45,16 +45,17 @@ from sereno.worker.sessions import finish, register
 from sereno.worker.settler import Settler
 from sereno.worker.slots import QueueSlots
 
+# Seconds between two checks of deadlines and of the lease, while jobs run and while none do.
 WATCH_EVERY = 0.25
 WATCH_WHEN_IDLE = 1.0
-# After the grace, handlers get this long to notice that they were cancelled.
+# Seconds that cancelled handlers get to end after the grace period.
 CANCEL_PATIENCE = 5.0
-# The pause between two tries to register again.
+# Seconds between two tries to register again.
 REGISTER_AGAIN = 1.0
 
 
 class LeaseHolder(Protocol):
-    """Who keeps the lease: a thread of ours, or the supervisor."""
+    """Renews the lease of a session: a thread of this process, or the supervisor."""
 
     lost: bool
     lease_end: float
@@ -64,7 +65,7 @@ class LeaseHolder(Protocol):
 
 
 class Worker:
-    """Runs jobs until it is told to stop."""
+    """Runs jobs until it is stopped."""
 
     def __init__(
         self,
@@ -78,12 +79,12 @@ class Worker:
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         if not len(registry):
-            raise ConfigurationError("this application has no task: a worker would have nothing to do")
+            raise ConfigurationError("this application has no tasks: define one with @app.task, then start a worker")
         bulk.register(registry, database)
         self.database = database
         self.registry = registry
         self.settings = database.settings
-        self.tally, self._untold, self._unwritten = Tally(), Tally(), Tally()
+        self.tally, self._unserved, self._unwritten = Tally(), Tally(), Tally()
         self._service = service
         self._declare_more = declare_more
         self._on_close = on_close
@@ -99,13 +100,13 @@ class Worker:
         self._hurry = asyncio.Event()
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Ask to stop: what runs may finish within the grace; in a hurry, it is given back at once."""
+        """Begin to stop: running jobs may finish within the grace period; with `hurry` they are released at once."""
         self._stopping.set()
         if hurry:
             self._hurry.set()
 
     async def run(self, *, renew: bool = True) -> None:
-        """Work until told to stop. A lost session is followed by a fresh one, unless somebody else sees to that."""
+        """Work until stopped. With `renew`, a lost session is replaced by a new one; a supervisor does that itself."""
         self.database.make_room(sum(queue.slots for queue in self.queues.values()))
         async with LogWriter(self.database.url, self.settings):
             while True:
@@ -120,7 +121,7 @@ class Worker:
         try:
             published = await self._register()
         except BaseException:
-            await self._hang_up()
+            await self._close_lines()
             raise
         self._assemble(published)
         try:
@@ -132,27 +133,27 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it really claimed or polled lately."""
+        """Whether the worker has claimed, polled or reported recently."""
         if self._stopping.is_set() or not self.registered.is_set() or self.claimer.polled_at == -math.inf:
             return False
-        # With every slot busy it does not claim; then its reports show that it and the database still talk.
-        heard_at = max(self.claimer.polled_at, self._reporter.reported_at)
-        return monotonic() - heard_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
+        # A worker whose slots are all busy does not claim; its reports then show that it still reaches the database.
+        active_at = max(self.claimer.polled_at, self._stats.reported_at)
+        return monotonic() - active_at < max(3 * self.settings.heartbeat, 4 * self.settings.poll)
 
     def take_tally(self) -> Tally:
-        """What was counted since the last time."""
+        """Return what was counted since the last call, for the metrics endpoint."""
         self._collect()
-        return self._untold.take()
+        return self._unserved.take()
 
     def _take_unwritten(self) -> Tally:
         self._collect()
         return self._unwritten.take()
 
     def _collect(self) -> None:
-        """Whoever serves metrics and whoever writes figures down take the same, each in their own time."""
+        """Copy new counts for both readers, which take them at different times: /metrics and the minute statistics."""
         self.tally.archive.add(COUNTED.take())
         seen = self.tally.take()
-        self._untold.add(seen)
+        self._unserved.add(seen)
         self._unwritten.add(seen)
 
     def gauges(self) -> Gauges:
@@ -162,19 +163,19 @@ class Worker:
         )
 
     async def _register(self) -> Mapping[str, int]:
-        """A fresh session; answers the floors that others published.
+        """Register a new session and return the floors that other sessions have published.
 
-        At first an unreachable database is the caller's to know; a worker that had a session waits for it to return.
+        At the first start an unreachable database raises; a worker that had a session waits until it is back.
         """
         settings, url = self.settings, self.database.url
         self._claim_line = Line(url, settings, "claimer")
         self._settle_line = Line(url, settings, "settler")
-        self._keep_line = Line(url, settings, "keeper")
+        self._upkeep_line = Line(url, settings, "upkeep")
         while True:
-            # The lease counts from before the call: its reply may come late.
+            # The lease counts from before the call, because the reply may be late.
             self._registered_at = boot_clock()
             try:
-                self.session, published = await self._keep_line.run(
+                self.session, published = await self._upkeep_line.run(
                     register(
                         host=socket.gethostname(),
                         pid=os.getpid(),
@@ -184,10 +185,10 @@ class Worker:
                         lease=settings.lease,
                     )
                 )
-                await self._keep_line.run(declare_code(self.registry, self._service))
-                await self._keep_line.run(adopt(list(self.queues)))
+                await self._upkeep_line.run(declare_code(self.registry, self._service))
+                await self._upkeep_line.run(adopt(list(self.queues)))
                 if self._declare_more is not None:
-                    await self._keep_line.run(self._declare_more())
+                    await self._upkeep_line.run(self._declare_more())
             except DatabaseUnavailable:
                 if not self.session or self._stopping.is_set():
                     raise
@@ -213,7 +214,7 @@ class Worker:
         self.floors = Floors({pair: floor for pair, floor in published.items() if pair in pairs})
         self.claimer = Claimer(
             self._claim_line,
-            self._keep_line,
+            self._upkeep_line,
             self.session,
             self.registry,
             self.queues,
@@ -225,16 +226,16 @@ class Worker:
             settings.poll,
             listens=Listener.is_wanted(settings),
         )
-        self._keeper = Promoter(self._keep_line, self.claimer.wake)
-        # On connections of their own: what they wait for holds up no job.
+        self._promoter = Promoter(self._upkeep_line, self.claimer.wake)
+        # On separate connections, so that locks they wait for delay no job.
         self._vacuum = Vacuum(Line(url, settings, "vacuum"), settings)
         self._maintenance = (
             self._vacuum,
             self._maintain("rescuer", [RESCUE_EVERYWHERE]),
             self._maintain("housekeeping", housekeeping.duties(settings)),
         )
-        self._reporter = SessionStats(
-            self._keep_line,
+        self._stats = SessionStats(
+            self._upkeep_line,
             self.session,
             self.claimer,
             self.executor,
@@ -242,8 +243,12 @@ class Worker:
             self._take_unwritten,
             settings,
         )
-        heard = {"ready": self._on_told, "cancel": self._on_cancel, "clock": lambda _: self._keeper.clock_was_set()}
-        self._listener = Listener(url, settings, heard, lambda: self._on_told(""))
+        on_notify = {
+            "ready": self._on_ready,
+            "cancel": self._on_cancel,
+            "clock": lambda _: self._promoter.clock_was_set(),
+        }
+        self._listener = Listener(url, settings, on_notify, lambda: self._on_ready(""))
         self.lease_holder: LeaseHolder = self._make_lease_holder(url, settings, self.session, self._registered_at)
         self.registered.set()
 
@@ -251,14 +256,14 @@ class Worker:
         return Maintenance(name, maintenance_line(self.database.url, self.settings, name), duties)
 
     async def _work(self) -> None:
-        words = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())
-        emit(logging.INFO, "worker.started", f"worker started: {words}", session=self.session, pid=os.getpid())
+        slots = ", ".join(f"{name}={queue.slots}" for name, queue in self.queues.items())
+        emit(logging.INFO, "worker.started", f"worker started: {slots}", session=self.session, pid=os.getpid())
         self.lease_holder.start()
         self._settler.start()
-        self._keeper.start()
+        self._promoter.start()
         for service in self._maintenance:
             service.start()
-        self._reporter.start()
+        self._stats.start()
         self._listener.start()
         self.claimer.start()
         while not self._stopping.is_set() and not self.executor.stuck:
@@ -270,12 +275,12 @@ class Worker:
             await _wait(self._stopping, WATCH_EVERY if self.executor.running else WATCH_WHEN_IDLE)
 
     def earliest_deadline(self) -> float | None:
-        """Seconds until the first deadline of what runs; None when nothing does, or nothing has one."""
+        """Return the seconds until the first deadline of a running job; None if no running job has a deadline."""
         return self.executor.earliest_deadline() if self.registered.is_set() else None
 
     async def _drain(self) -> None:
-        """Stop claiming, give back what was not started, wait for what runs, then give that back too."""
-        emit(logging.INFO, "worker.stopping", "worker stops: no new jobs", session=self.session)
+        """Stop claiming, release jobs that have not started, wait for running ones, then release those as well."""
+        emit(logging.INFO, "worker.stopping", "worker stopping: it claims no new jobs", session=self.session)
         await self.claimer.stop()
         await self._listener.stop()
         self._give_back_buffers()
@@ -295,9 +300,9 @@ class Worker:
                 await self._settler.flushed()
                 await self.claimer.reconcile(older_than=0.0)
                 await self.claimer.lanes.hand_over(at_once=True)
-                await self._reporter.write_figures()
+                await self._stats.write_figures()
         except (TimeoutError, DatabaseUnavailable):
-            emit(logging.ERROR, "worker.unflushed", "some outcomes could not be written: those jobs will run again")
+            emit(logging.ERROR, "worker.unflushed", "some outcomes could not be stored: those jobs will run again")
 
     def _only_stuck(self) -> bool:
         return all(running.given_up for running in self.executor.running.values())
@@ -305,18 +310,19 @@ class Worker:
     def _give_back_buffers(self) -> None:
         for queue in self.queues.values():
             for job in queue.take_all():
-                self._settler.release(job, "the worker stopped before it began")
+                self._settler.release(job, "the worker stopped before the job started")
 
     def _release_rest(self) -> None:
-        """Handlers that did not notice: their jobs go back, and whatever they still write is fenced."""
+        """Release the jobs of handlers that ignored their cancellation; fencing rejects what these still write."""
         for running in {id(r): r for r in self.executor.running.values()}.values():
             for job in running.jobs:
-                self._settler.release(job, "the worker stopped, the handler did not", started=True)
+                self._settler.release(job, "the worker stopped while the handler still ran", started=True)
 
     async def _close(self) -> None:
-        services = (self.claimer, self._keeper, *self._maintenance, self._reporter, self._listener, self._settler)
+        services = (self.claimer, self._promoter, *self._maintenance, self._stats, self._listener, self._settler)
         if self.lost:
-            # Nothing more is written: on a line that is silent, each would wait for its own end, one after the other.
+            # Nothing more is written. In parallel, because on an unresponsive connection each service waits for its
+            # own timeout.
             await asyncio.gather(*(service.stop() for service in services))
         for service in services:
             await service.stop()
@@ -325,26 +331,26 @@ class Worker:
         self.executor.close()
         if not self.lost:
             try:
-                await self._keep_line.run(finish([self.session], "closed"), patience=3.0)
+                await self._upkeep_line.run(finish([self.session], "closed"), patience=3.0)
             except DatabaseUnavailable:
-                emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will run out")
-        await self._hang_up()
+                emit(logging.WARNING, "worker.unclosed", "the session could not be closed: its lease will expire")
+        await self._close_lines()
         if self._on_close is not None:
             await self._on_close()
         await self.database.aclose()
         emit(logging.INFO, "worker.stopped", "worker stopped", session=self.session)
 
-    async def _hang_up(self) -> None:
-        for line in (self._claim_line, self._settle_line, self._keep_line):
+    async def _close_lines(self) -> None:
+        for line in (self._claim_line, self._settle_line, self._upkeep_line):
             await line.close()
 
     def _lease_is_lost(self) -> bool:
-        return self.lease_holder.lost or self._reporter.lost or boot_clock() > self.lease_holder.lease_end
+        return self.lease_holder.lost or self._stats.lost or boot_clock() > self.lease_holder.lease_end
 
     def _lose(self) -> None:
-        """Others have our jobs now, or soon will: stop every handler, write nothing more."""
+        """Stop every handler and write nothing more: other workers have our jobs now, or soon will."""
         self.lost = True
-        emit(logging.ERROR, "session.lost", "the lease is lost: every handler is stopped", session=self.session)
+        emit(logging.ERROR, "session.lost", "the lease was lost: every handler is stopped", session=self.session)
         self.executor.release_all("the lease was lost")
 
     def _on_settled(self, ids: Sequence[int], gone: Collection[int]) -> None:
@@ -354,7 +360,7 @@ class Worker:
             self.claimer.wake()
 
     def _on_rescheduled(self) -> None:
-        self._keeper.wake()
+        self._promoter.wake()
 
     def _on_end(self, jobs: Sequence[ClaimedJob]) -> None:
         slots = self.queues[jobs[0].queue]
@@ -368,15 +374,15 @@ class Worker:
             if was_isolated:
                 self.claimer.isolated_ended()
 
-    def _on_cancel(self, word: str) -> None:
-        if word.isdecimal():
-            self.executor.cancel(int(word))
+    def _on_cancel(self, payload: str) -> None:
+        if payload.isdecimal():
+            self.executor.cancel(int(payload))
 
-    def _on_told(self, queue: str) -> None:
+    def _on_ready(self, queue: str) -> None:
         if queue in self.queues:
             self.claimer.told()
         elif not queue:
-            self._keeper.clock_was_set()
+            self._promoter.clock_was_set()
             self.claimer.wake()
 
 

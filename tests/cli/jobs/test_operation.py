@@ -66,7 +66,7 @@ def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
     assert json.loads(sereno("operation", "show", 1, "-o", "json").stdout)["state"] == "stopped"
     again = sereno("operation", "stop", 1)
     assert again.exit_code != 0
-    assert "operation 1 is over: it is stopped" in again.stderr
+    assert "operation 1 has ended already: it is stopped" in again.stderr
     for verb in ("show", "stop"):
         missing = sereno("operation", verb, 7)
         assert missing.exit_code != 0

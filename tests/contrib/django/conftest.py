@@ -1,4 +1,4 @@
-"""Django in this process, with the shop; each test has a database of its own."""
+"""Django in this process, with the shop project; each test has its own database."""
 
 import os
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ SHOP = "tests.contrib.django.shop"
 
 
 def _configure() -> None:
-    """Another test of this process may have configured Django already, with less."""
-    os.environ["SHOP_DATABASE"] = "postgresql://nobody@127.0.0.1:1/nothing"
+    """Configure Django; another test of this process may have done so already, with fewer settings."""
+    os.environ["SHOP_DATABASE"] = "postgresql://unused@127.0.0.1:1/nothing"
     from tests.contrib.django.shop import settings as ours  # noqa: PLC0415 - it reads the environment
 
     del os.environ["SHOP_DATABASE"]
@@ -34,7 +34,7 @@ def _configure() -> None:
 
 _configure()
 
-# Whatever needs Django to be configured.
+# These imports need a configured Django.
 from django.contrib.auth.models import Group, Permission, User  # noqa: E402 - see above
 from django.contrib.contenttypes.models import ContentType  # noqa: E402 - see above
 from django.contrib.sessions.models import Session  # noqa: E402 - see above
@@ -46,7 +46,7 @@ from tests.contrib.django.shop.models import Order  # noqa: E402 - see above
 
 @pytest.fixture
 def shop(database_url: str) -> Iterator[Project]:
-    """The project's application, on this test's database, with the tables of Django that tests use."""
+    """The application of the project on the database of this test, with Django's tables."""
     connection = connections["default"]
     connection.close()
     place: dict[str, Any] = conninfo_to_dict(database_url)
@@ -57,7 +57,7 @@ def shop(database_url: str) -> Iterator[Project]:
         for model in (Order, Return, ContentType, Permission, Group, User, Session):
             editor.create_model(model)
     yield app
-    # Also that of the thread in which async code asks the ORM.
+    # Including the connections of the thread in which async code uses the ORM.
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
     connection.close()
     app.follow()

@@ -1,4 +1,4 @@
-"""`TASKS`: Django's tasks are jobs, written in the transaction of Django's own connection."""
+"""`TASKS`: Django's tasks are enqueued as jobs in the transaction of Django's own connection."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def waiting(connection: psycopg.Connection) -> int:
 
 
 async def work_off(shop: Project, connection: psycopg.Connection) -> None:
-    """A worker, until no job can run now."""
+    """Run a worker until no job can run now."""
     async with shop.working({"default": 5, "mail": 5}):
         await auntil(lambda: not one(connection, "select count(*) from sereno.jobs where state <> 'scheduled'"))
 
@@ -45,7 +45,7 @@ def test_a_job_commits_with_the_order(connection: psycopg.Connection) -> None:
     with transaction.atomic():
         order = Order.objects.create(total=42)
         result = tasks.add_up.enqueue(order.pk)
-        assert waiting(connection) == 0, "nobody sees it before the commit"
+        assert waiting(connection) == 0, "it is invisible before the commit"
         assert tasks.add_up.get_result(result.id).status == TaskResultStatus.READY, "but the transaction itself does"
     assert waiting(connection) == 1
     row = connection.execute("select task, args, queue, priority, id::text from sereno.jobs").fetchone()
@@ -53,7 +53,7 @@ def test_a_job_commits_with_the_order(connection: psycopg.Connection) -> None:
     assert row == (name, {"args": [order.pk], "kwargs": {}}, "default", 5, result.id)
 
 
-def test_a_rollback_takes_the_job_away(connection: psycopg.Connection) -> None:
+def test_a_rollback_removes_the_job(connection: psycopg.Connection) -> None:
     with transaction.atomic():
         result = tasks.add_up.enqueue(Order.objects.create(total=42).pk)
         transaction.set_rollback(True)
@@ -75,13 +75,13 @@ async def test_aenqueue_is_in_the_transaction_too(connection: psycopg.Connection
     assert (await tasks.add_up.aget_result(result.id)).status == TaskResultStatus.READY
 
 
-async def test_what_a_task_returns_comes_back(shop: Project, connection: psycopg.Connection) -> None:
+async def test_a_task_result_has_the_return_value(shop: Project, connection: psycopg.Connection) -> None:
     order = await Order.objects.acreate(total=42)
     plain = await tasks.add_up.aenqueue(order.pk, 1, 2)
     asynchronous = await tasks.add_up_async.aenqueue(order.pk)
-    told = await tasks.tell.aenqueue("hello", loudly=True)
+    greeting = await tasks.greet.aenqueue("hello", loudly=True)
     await work_off(shop, connection)
-    for result in (plain, asynchronous, told):
+    for result in (plain, asynchronous, greeting):
         await result.arefresh()
         assert result.status == TaskResultStatus.SUCCESSFUL
         assert result.attempts == 1
@@ -89,11 +89,13 @@ async def test_what_a_task_returns_comes_back(shop: Project, connection: psycopg
         assert result.errors == []
     assert plain.return_value == 45
     assert asynchronous.return_value == {"total": 42}
-    assert told.return_value == [1, told.id, "HELLO"]
-    assert told.kwargs == {"loudly": True}
+    assert greeting.return_value == [1, greeting.id, "HELLO"]
+    assert greeting.kwargs == {"loudly": True}
 
 
-async def test_a_failure_is_tried_again_and_its_errors_are_kept(shop: Project, connection: psycopg.Connection) -> None:
+async def test_a_failed_task_is_retried_and_its_errors_are_stored(
+    shop: Project, connection: psycopg.Connection
+) -> None:
     result = await tasks.fail.aenqueue("tea")
     await work_off(shop, connection)
     await result.arefresh()
@@ -109,18 +111,18 @@ async def test_a_failure_is_tried_again_and_its_errors_are_kept(shop: Project, c
         _ = result.return_value
 
 
-async def test_what_cannot_be_kept_is_not_done_twice(shop: Project, connection: psycopg.Connection) -> None:
-    results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
-    await work_off(shop, connection)
-    for result, words in zip(results, ("what it returned cannot be kept", "nobody wants it"), strict=True):
-        await result.arefresh()
-        assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
-        assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(words)
-
-
-async def test_a_job_that_is_sent_back_to_work_forgets_what_it_returned(
+async def test_a_task_whose_return_value_cannot_be_stored_is_not_retried(
     shop: Project, connection: psycopg.Connection
 ) -> None:
+    results = [await tasks.return_a_set.aenqueue(), await tasks.give_up.aenqueue()]
+    await work_off(shop, connection)
+    for result, reason in zip(results, ("its return value cannot be stored", "not wanted"), strict=True):
+        await result.arefresh()
+        assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
+        assert one(connection, "select reason from sereno.history where id = %s", int(result.id)).startswith(reason)
+
+
+async def test_a_requeued_job_loses_its_return_value(shop: Project, connection: psycopg.Connection) -> None:
     result = await tasks.return_nothing.aenqueue()
     await sync_to_async(Return.objects.create)(job_id=int(result.id), value="old", kept_at=datetime.now(UTC))
     connection.execute("update sereno.jobs set attempt = 1")
@@ -131,8 +133,8 @@ async def test_a_job_that_is_sent_back_to_work_forgets_what_it_returned(
 
 
 def test_priorities_keep_their_order() -> None:
-    asked = [100, 81, 80, 1, 0, -1, -25, -26, -100]
-    results = [tasks.add_up.using(priority=priority).enqueue(1) for priority in asked]
+    priorities = [100, 81, 80, 1, 0, -1, -25, -26, -100]
+    results = [tasks.add_up.using(priority=priority).enqueue(1) for priority in priorities]
     with django_connection.cursor() as cursor:
         cursor.execute("select priority from sereno.jobs order by id")
         assert [row[0] for row in cursor.fetchall()] == [0, 0, 1, 4, 5, 6, 6, 7, 9]
@@ -150,14 +152,14 @@ def test_a_task_waits_for_its_time_in_its_queue(connection: psycopg.Connection) 
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "x", "-1", "1; drop table sereno.jobs", "٣", "9" * 30])
-def test_a_result_that_is_none_does_not_exist(wrong: str) -> None:
+def test_a_wrong_result_id_does_not_exist(wrong: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(wrong)
 
 
-def test_a_row_chooses_no_module_to_import(connection: psycopg.Connection) -> None:
+def test_a_task_name_from_a_row_imports_nothing(connection: psycopg.Connection) -> None:
     made = one(connection, "select sereno.enqueue('antigravity.geohash')")
-    with pytest.raises(TaskResultDoesNotExist, match="no task of Django's"):
+    with pytest.raises(TaskResultDoesNotExist, match="not a Django task here"):
         task_backends["default"].get_result(str(made))
 
 
@@ -167,42 +169,42 @@ def test_wrong_options_are_refused() -> None:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[tuple[str, Any]]]:
-    told: list[tuple[str, Any]] = []
+def sent_signals() -> Iterator[list[tuple[str, Any]]]:
+    sent: list[tuple[str, Any]] = []
     signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
 
     def receivers(name: str) -> Any:
-        def hear(task_result: Any, **_: Any) -> None:
-            told.append((name, task_result.status))
+        def receive(task_result: Any, **_: Any) -> None:
+            sent.append((name, task_result.status))
 
-        return hear
+        return receive
 
-    kept = {name: receivers(name) for name in signals}
+    connected = {name: receivers(name) for name in signals}
     for name, signal in signals.items():
-        signal.connect(kept[name])
-    yield told
+        signal.connect(connected[name])
+    yield sent
     for name, signal in signals.items():
-        signal.disconnect(kept[name])
+        signal.disconnect(connected[name])
 
 
-async def test_signals_tell_the_story(
-    shop: Project, connection: psycopg.Connection, heard: list[tuple[str, Any]]
+async def test_signals_are_sent_for_each_attempt(
+    shop: Project, connection: psycopg.Connection, sent_signals: list[tuple[str, Any]]
 ) -> None:
     await tasks.return_nothing.aenqueue()
     await work_off(shop, connection)
     ready, running, done = TaskResultStatus.READY, TaskResultStatus.RUNNING, TaskResultStatus.SUCCESSFUL
-    assert heard == [("enqueued", ready), ("started", running), ("finished", done)]
-    heard.clear()
+    assert sent_signals == [("enqueued", ready), ("started", running), ("finished", done)]
+    sent_signals.clear()
     await tasks.fail.aenqueue("tea")
     await work_off(shop, connection)
-    assert heard == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
+    assert sent_signals == [("enqueued", ready), ("started", running)], "it is tried again, so it has not finished"
 
 
-async def test_old_return_values_are_forgotten(shop: Project, connection: psycopg.Connection) -> None:
+async def test_old_return_values_are_deleted(shop: Project, connection: psycopg.Connection) -> None:
     from sereno.contrib.django.keeping import forget_returns  # noqa: PLC0415 - it declares a schedule when imported
 
     old = datetime.now(UTC) - timedelta(days=shop.settings.keep_history_days, minutes=1)
     for number, moment in enumerate([old, old + timedelta(minutes=2)]):
         await Return.objects.acreate(job_id=number, value=1, kept_at=moment)
     await sync_to_async(forget_returns)()
-    assert [kept.job_id async for kept in Return.objects.all()] == [1]
+    assert [row.job_id async for row in Return.objects.all()] == [1]

@@ -1,4 +1,4 @@
-"""`manage.py sereno …`, in real processes: the database and the tasks are those of Django."""
+"""`manage.py sereno …` in real processes, with the database and the tasks of Django."""
 
 import json
 import os
@@ -24,9 +24,9 @@ def environment(database_url: str) -> dict[str, str]:
     return {**os.environ, "SHOP_DATABASE": database_url, "PYTHONWARNINGS": "error::DeprecationWarning:sereno"}
 
 
-def manage(database_url: str, *words: str, code: int = 0) -> str:
-    """From another directory than that of the project."""
-    command = [sys.executable, str(HERE / "manage.py"), *words]
+def manage(database_url: str, *arguments: str, code: int = 0) -> str:
+    """Run manage.py from a directory outside the project; return its output."""
+    command = [sys.executable, str(HERE / "manage.py"), *arguments]
     ran = subprocess.run(
         command, env=environment(database_url), cwd="/", capture_output=True, text=True, timeout=60, check=False
     )
@@ -36,14 +36,14 @@ def manage(database_url: str, *words: str, code: int = 0) -> str:
 
 @pytest.fixture
 def migrated(empty_database_url: str) -> Iterator[psycopg.Connection]:
-    """As a project comes to life: `manage.py migrate`."""
+    """A database after `manage.py migrate`."""
     manage(empty_database_url, "migrate", "--run-syncdb")
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         yield connection
 
 
 def test_a_worker_of_the_project_runs_its_tasks(migrated: psycopg.Connection, empty_database_url: str) -> None:
-    """`migrate` has brought both schemas; the child of the worker finds the project again."""
+    """`migrate` has created both schemas; the child process of the worker finds the project."""
     code = (
         "from shop.tasks import *; Order.objects.create(pk=1, total=40); Order.objects.create(pk=2, total=40); "
         "add_up.enqueue(1, 2); plain.enqueue(2)"
@@ -65,26 +65,26 @@ def test_a_worker_of_the_project_runs_its_tasks(migrated: psycopg.Connection, em
     assert one(migrated, "select total from shop_order where id = 2") == 7
     listed = json.loads(manage(empty_database_url, "sereno", "job", "list", "-o", "json"))
     assert {job["task"] for job in listed["items"]} == {"shop.tasks.add_up", "plain"}
-    said = manage(empty_database_url, "sereno", "job", "show", "4711", code=7)
-    assert said.startswith("Error: no job has the id 4711")
+    output = manage(empty_database_url, "sereno", "job", "show", "4711", code=7)
+    assert output.startswith("Error: no job has the id 4711")
     queues = one(migrated, "select queues from sereno.sessions")
     assert set(queues) == {"default", "mail"}, "those that TASKS allows"
     assert one(migrated, "select key from sereno.schedules") == "sereno.django.forget_returns"
 
 
-def test_django_finds_nothing_amiss(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_django_checks_pass(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("check", fail_level="WARNING")
     call_command("makemigrations", "sereno_django", check=True)
     assert "No changes" in capsys.readouterr().out
 
 
-def test_words_for_django_are_not_for_sereno() -> None:
-    words = ["worker", "--settings", "shop.settings", "--queue", "mail=2", "--pythonpath=/srv", "--schema", "s"]
-    assert without_theirs(words) == ["worker", "--queue", "mail=2", "--schema", "s"]
+def test_options_of_manage_py_are_not_passed_to_sereno() -> None:
+    arguments = ["worker", "--settings", "shop.settings", "--queue", "mail=2", "--pythonpath=/srv", "--schema", "s"]
+    assert without_theirs(arguments) == ["worker", "--queue", "mail=2", "--schema", "s"]
 
 
-def test_it_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also in tests: it goes to the database that Django uses now, and leaves the process as it was."""
+def test_the_command_can_be_called_from_code(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Including in tests: it uses the current database of Django, and leaves the process environment unchanged."""
     before = (dict(os.environ), list(sys.argv))
     job = tasks.add_up.enqueue(1)
     call_command("sereno", "job", "list", "-o", "json")

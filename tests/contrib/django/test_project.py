@@ -1,4 +1,4 @@
-"""Where Django finds its database, sereno finds it too: also one for tests, and one whose password is strange."""
+"""sereno uses Django's database: also a test database, and one whose password has special characters."""
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from tests.facts import one
 
 
 @pytest.mark.parametrize(
-    "said",
+    "given",
     [
         {"dbname": "shop", "user": "ann", "password": "p@ss:/?#[]%&=é", "host": "db.example.org", "port": "6432"},
         {"dbname": "a/b?c", "user": "o'hara@x", "host": "/var/run/postgresql", "port": "5433"},
@@ -23,11 +23,11 @@ from tests.facts import one
         {"service": "shop"},
     ],
 )
-def test_an_address_says_all_that_django_says(said: dict[str, str]) -> None:
-    assert conninfo_to_dict(_as_url(said)) == said
+def test_the_url_has_all_connection_parameters_of_django(given: dict[str, str]) -> None:
+    assert conninfo_to_dict(_as_url(given)) == given
 
 
-def test_a_database_for_tests_has_the_schema_and_is_followed(shop: Project) -> None:
+def test_a_test_database_has_the_schema_and_is_used(shop: Project) -> None:
     before = connection.settings_dict["NAME"]
     name = connection.creation.create_test_db(verbosity=0, autoclobber=True)
     try:
@@ -47,6 +47,6 @@ def test_another_database_is_refused() -> None:
         Project()
 
 
-def test_a_project_names_its_schedules() -> None:
+def test_the_service_name_is_the_package_of_the_project() -> None:
     with override_settings(SERENO={}):
         assert Project().service == "django", "settings without a module"

@@ -1,4 +1,4 @@
-"""The dashboard beside Django: its staff comes in with its own session, over real HTTP, and nobody else does."""
+"""The dashboard beside Django, over real HTTP: only staff has access, by its Django session."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.facts import one
 from tests.plain_http import NO_CERTIFICATES
 from tests.serving import Serving
 
-PASSWORD = "correct horse"  # noqa: S105 - of nobody
+PASSWORD = "correct horse"  # noqa: S105 - of test users
 HERE = "/tools/sereno"
 
 
@@ -43,21 +43,21 @@ def client(site: str) -> Iterator[httpx.Client]:
 
 
 def sign_in(client: httpx.Client, name: str) -> None:
-    """As a browser does, at the page of Django's admin."""
+    """Sign in at the page of Django's admin, as a browser does."""
     found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/admin/login/").text)
     assert found is not None
-    said = {"username": name, "password": PASSWORD, "csrfmiddlewaretoken": found[1], "next": f"{HERE}/"}
-    answer = client.post("/admin/login/", data=said)
-    assert answer.is_redirect == (name != "bob"), "the admin is for staff"
+    form = {"username": name, "password": PASSWORD, "csrfmiddlewaretoken": found[1], "next": f"{HERE}/"}
+    response = client.post("/admin/login/", data=form)
+    assert response.is_redirect == (name != "bob"), "the admin is for staff"
 
 
 def role(client: httpx.Client) -> Any:
-    answer = client.get(f"{HERE}/api/v1/me")
-    return answer.json()["role"] if answer.status_code == 200 else answer.status_code
+    response = client.get(f"{HERE}/api/v1/me")
+    return response.json()["role"] if response.status_code == 200 else response.status_code
 
 
 @pytest.mark.parametrize(("name", "expected"), [("root", "admin"), ("ann", "operator"), ("bob", 401)])
-def test_staff_comes_in_with_the_session_of_django(client: httpx.Client, name: str, expected: Any) -> None:
+def test_staff_is_signed_in_by_the_django_session(client: httpx.Client, name: str, expected: Any) -> None:
     assert role(client) == 401
     sign_in(client, name)
     assert role(client) == expected
@@ -70,16 +70,16 @@ def test_staff_comes_in_with_the_session_of_django(client: httpx.Client, name: s
     assert role(client) == 401
 
 
-def test_a_visitor_is_led_to_the_page_where_they_sign_in(client: httpx.Client) -> None:
-    answer = client.get(f"{HERE}/jobs?q=state:dead&x=1", headers={"accept": "text/html,*/*"})
-    assert answer.headers["location"] == "/admin/login/?next=/tools/sereno/jobs%3Fq%3Dstate%3Adead%26x%3D1"
-    assert answer.content == b""
-    assert client.get(f"{HERE}/api/v1/jobs").status_code == 401, "a program is told"
+def test_a_visitor_is_redirected_to_the_sign_in_page(client: httpx.Client) -> None:
+    response = client.get(f"{HERE}/jobs?q=state:dead&x=1", headers={"accept": "text/html,*/*"})
+    assert response.headers["location"] == "/admin/login/?next=/tools/sereno/jobs%3Fq%3Dstate%3Adead%26x%3D1"
+    assert response.content == b""
+    assert client.get(f"{HERE}/api/v1/jobs").status_code == 401, "an API client gets the status"
     assert client.get(HERE).headers["location"] == "sereno/"
     assert client.get("/tools/serenopark").status_code == 404, "Django's own"
 
 
-def test_forged_cookies_and_headers_do_not_help(client: httpx.Client, shop: Project) -> None:
+def test_forged_cookies_and_headers_are_refused(client: httpx.Client, shop: Project) -> None:
     root = User.objects.get(username="root")
     token = shop.database.run(create("ci", "admin", actor="test")).secret
     forged: list[dict[str, str]] = [
@@ -91,7 +91,7 @@ def test_forged_cookies_and_headers_do_not_help(client: httpx.Client, shop: Proj
         {"x-forwarded-user": "root", "remote-user": "root", "x-remote-user": "root"},
         {"authorization": f"Bearer {token}"},
     ]
-    # A session that says who it is, without what only signing in writes there.
+    # A session with a user id, but without the hash that only a sign-in writes.
     half = SessionStore()
     half["_auth_user_id"] = str(root.pk)
     half["_auth_user_backend"] = "django.contrib.auth.backends.ModelBackend"
@@ -102,7 +102,7 @@ def test_forged_cookies_and_headers_do_not_help(client: httpx.Client, shop: Proj
         assert client.get(f"{HERE}/api/v1/me", headers=headers).status_code == 401, headers
 
 
-def test_a_session_ends_with_the_password_and_with_the_rights(client: httpx.Client) -> None:
+def test_a_session_ends_when_the_password_or_the_staff_flag_changes(client: httpx.Client) -> None:
     sign_in(client, "ann")
     assert role(client) == "operator"
     User.objects.filter(username="ann").update(is_staff=False)
@@ -118,7 +118,7 @@ def test_a_session_ends_with_the_password_and_with_the_rights(client: httpx.Clie
     assert role(client) == 401
 
 
-def test_a_page_elsewhere_changes_nothing(client: httpx.Client, connection: psycopg.Connection) -> None:
+def test_a_cross_site_request_changes_nothing(client: httpx.Client, connection: psycopg.Connection) -> None:
     sign_in(client, "root")
     place = f"{HERE}/api/v1/queues/default/pause"
     for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
@@ -128,16 +128,16 @@ def test_a_page_elsewhere_changes_nothing(client: httpx.Client, connection: psyc
     assert one(connection, "select paused_by from sereno.pauses") == "root"
 
 
-def test_the_live_stream_comes_as_it_is_written(client: httpx.Client) -> None:
+def test_the_live_stream_is_not_buffered(client: httpx.Client) -> None:
     sign_in(client, "ann")
-    with client.stream("GET", f"{HERE}/api/v1/stream", headers={"accept": "text/event-stream"}) as answer:
-        assert answer.status_code == 200
-        lines = answer.iter_lines()
+    with client.stream("GET", f"{HERE}/api/v1/stream", headers={"accept": "text/event-stream"}) as response:
+        assert response.status_code == 200
+        lines = response.iter_lines()
         assert next(lines) == "retry: 2000"
         assert next(line for line in lines if line.startswith("data:"))
 
 
-def test_an_order_and_its_job_are_there_together(client: httpx.Client, connection: psycopg.Connection) -> None:
+def test_an_order_and_its_job_commit_together(client: httpx.Client, connection: psycopg.Connection) -> None:
     assert client.get("/buy/?regret=1").status_code == 200
     assert one(connection, "select count(*) from sereno.jobs") == 0
     job = client.get("/buy/").json()["job"]

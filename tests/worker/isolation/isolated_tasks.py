@@ -18,7 +18,7 @@ async def in_own_process(ctx: Context, where: str) -> None:
         await connection.execute("insert into seen values (%s, %s)", [os.getpid(), ctx.attempt])
 
 
-# One that finds its database as most applications do.
+# An application that finds its database by its environment, as most do.
 shop = Sereno()
 
 
@@ -43,7 +43,7 @@ def kills_its_process() -> None:
 
 
 class Panic(BaseException):
-    """As pyo3_runtime.PanicException is: what a panic in an extension written in Rust becomes."""
+    """Like pyo3_runtime.PanicException, which a panic in a Rust extension raises."""
 
 
 WAYS_OUT: dict[str, type[BaseException]] = {
@@ -82,7 +82,7 @@ def leaves_its_number(where: str) -> None:
 
 @app.task(isolate=True)
 def speaks(ctx: Context, where: str | None = None) -> None:
-    """Log a line, and leave the number of the process in a file, if one is named."""
+    """Log a line, and write the pid to a file if one is given."""
     if where is not None:
         Path(where).write_text(str(os.getpid()))
     ctx.log.warning("last words")

@@ -35,7 +35,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def number_of(app: Sereno, connection: psycopg.Connection, path: Path) -> int:
-    """Run a job that leaves the number of its process."""
+    """Run a job that writes its pid to a file; return the pid."""
     (job,) = await app.aenqueue_many([isolated_tasks.leaves_its_number.job(str(path))])
     await auntil(lambda: state(connection, job.id) == "succeeded")
     return int(path.read_text())  # noqa: ASYNC240 - a few bytes
@@ -53,7 +53,7 @@ async def test_a_process_is_forked_from_the_server_and_ends_with_the_worker(
     assert is_gone(server)
 
 
-async def test_processes_that_nobody_needs_end_and_so_does_their_server(
+async def test_idle_processes_and_their_fork_server_end(
     isolated: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with isolated.working():

@@ -1,4 +1,4 @@
-"""Suspects and isolated jobs beside others: few processes, part of the slots, and the crash limit of whole workers."""
+"""Suspects and isolated jobs beside others: limited processes, a share of the slots, and the crash limit."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ def job(number: int, crashes: int = 0, queue: str = "default") -> ClaimedJob:
     return ClaimedJob(number, 1, "work", queue, 5, 1, None, 0, crashes, None, msgspec.Raw(b"{}"), 0.0, 0.0, False)
 
 
-def test_few_run_isolated_at_once() -> None:
+def test_isolated_processes_are_limited() -> None:
     isolated = IsolationSlots(2)
     for number in (1, 2):
         assert isolated.admits(job(number), 20)
@@ -40,7 +40,7 @@ def test_suspects_get_half_of_the_slots_of_their_queue_and_one_at_least() -> Non
     assert isolated.admits(job(2, crashes=1, queue="other"), 1)
 
 
-def test_a_suspect_on_its_last_life_runs_with_no_other_suspect_beside_it() -> None:
+def test_a_suspect_before_its_last_crash_runs_without_other_suspects() -> None:
     isolated = IsolationSlots(4)
     isolated.begin(job(1, crashes=1))
     assert not isolated.admits(job(2, crashes=2), 20)
@@ -61,10 +61,10 @@ def few(database_url: str) -> Sereno:
     return app
 
 
-async def test_ordinary_jobs_go_on_beside_suspects_that_wait(
+async def test_ordinary_jobs_run_while_suspects_wait(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """More suspects than slots, the first of which does not end, and others behind them in the same queue."""
+    """There are more suspects than slots, the first does not end, and other jobs wait behind them in the queue."""
     limiter = tmp_path / "limiter"
     suspects = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter)) for _ in range(6)])
     connection.execute("update sereno.jobs set crashes = 1")
@@ -80,7 +80,7 @@ async def test_ordinary_jobs_go_on_beside_suspects_that_wait(
     await few.aclose()
 
 
-async def test_what_waits_too_long_for_a_process_goes_to_another_worker(
+async def test_a_job_that_waits_too_long_for_a_process_is_released(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
@@ -113,7 +113,7 @@ async def test_a_worker_claims_no_isolated_jobs_that_it_cannot_start(
     await few.aclose()
 
 
-async def test_a_queue_of_isolated_tasks_alone_is_asked_for_as_many_as_can_start(
+async def test_a_queue_of_isolated_tasks_claims_only_what_can_start(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     app = Sereno(database_url, isolated_processes=2)
@@ -129,7 +129,7 @@ async def test_a_queue_of_isolated_tasks_alone_is_asked_for_as_many_as_can_start
     await app.aclose()
 
 
-async def test_a_session_says_which_of_its_jobs_have_not_begun(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_session_reports_its_jobs_that_have_not_started(app: Sereno, connection: psycopg.Connection) -> None:
     limiter = asyncio.Event()
 
     @app.task
@@ -148,7 +148,7 @@ async def test_a_session_says_which_of_its_jobs_have_not_begun(app: Sereno, conn
         await auntil(lambda: one(connection, "select count(*) from sereno.history") == 4)
 
 
-async def test_a_job_that_has_reached_the_crash_limit_is_buried_and_not_run(
+async def test_a_job_at_the_crash_limit_is_dead_without_running(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     (job,) = await few.aenqueue_many([isolated_tasks.leaves_its_number.job(str(tmp_path / "number"))])
@@ -164,10 +164,10 @@ async def test_a_job_that_has_reached_the_crash_limit_is_buried_and_not_run(
     await few.aclose()
 
 
-async def test_a_suspect_that_waits_long_is_not_claimed_again_before_its_time(
+async def test_a_released_suspect_is_not_claimed_again_before_its_delay(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the same worker would claim it and give it back without end."""
+    """Otherwise the same worker would claim and release it in an endless loop."""
     monkeypatch.setattr(slots, "ASIDE_SECONDS", 0.1)
     monkeypatch.setattr("sereno.worker.claimer.ASIDE_SECONDS", 3600.0)
     limiter = tmp_path / "limiter"
@@ -184,7 +184,7 @@ async def test_a_suspect_that_waits_long_is_not_claimed_again_before_its_time(
     await few.aclose()
 
 
-def test_what_may_be_claimed_is_what_could_start() -> None:
+def test_free_processes_match_what_could_start() -> None:
     isolated = IsolationSlots(3)
     assert isolated.free_for(["alone"], {"a": 20, "b": 1}) == (["alone"], 3, {"a": 10, "b": 1}, 2)
     isolated.begin(job(1, crashes=1, queue="b"))
@@ -197,7 +197,7 @@ def test_what_may_be_claimed_is_what_could_start() -> None:
 async def test_a_limited_suspect_is_not_claimed_before_it_can_start(
     few: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """It would keep a slot of its key from jobs that could run."""
+    """It would take a slot of its key from jobs that could run."""
     limiter = tmp_path / "limiter"
     (first,) = await few.aenqueue_many([isolated_tasks.waits_for_a_file.job(str(limiter))])
     connection.execute("update sereno.jobs set crashes = 1")

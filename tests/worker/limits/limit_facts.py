@@ -1,4 +1,4 @@
-"""What tests of limits look at: who is inside a handler, and who waits at a limiter."""
+"""Facts for tests of limits: running handlers, waiting lanes, closed limits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from tests.facts import advance, auntil, one
 
 
 class Inside:
-    """Handlers come and go; `most` were in at once, by key."""
+    """Counts running handlers by key; `most`: the highest number at once."""
 
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
@@ -31,18 +31,18 @@ class Inside:
 
 
 def waiting(connection: psycopg.Connection) -> int:
-    """How many lanes have work and were told to wait."""
+    """Return the number of lanes that have jobs and wait for a limiter."""
     return int(one(connection, "select count(*) from sereno.lanes where has_work and waits_for is not null"))
 
 
 def finished(connection: psycopg.Connection, task: str | None = None) -> int:
-    """How many jobs ended for good."""
+    """Return the number of jobs that are done."""
     wanted = "select count(*) from sereno.history where coalesce(task = %s, true)"
     return int(one(connection, wanted, task))
 
 
 def closed(connection: psycopg.Connection, limit: str) -> list[str]:
-    """The keys for which a limit is closed for a long time yet."""
+    """Return the keys for which a limit is still closed for a long time."""
     rows = connection.execute(
         "select key from sereno.limiters where limit_name = %s and closed_until > sereno.now() + interval '30 minutes' "
         "order by key",
@@ -52,7 +52,7 @@ def closed(connection: psycopg.Connection, limit: str) -> list[str]:
 
 
 async def advance_until(connection: psycopg.Connection, fact: Callable[[], bool], step: float) -> float:
-    """Move the clock step by step until it is true; answers how many seconds that took.
+    """Move the clock step by step until the fact is true; return the seconds that took.
 
     A claim that is under way while the clock jumps may see both times, so one great leap could end a little short.
     """

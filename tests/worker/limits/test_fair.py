@@ -1,4 +1,4 @@
-"""Fair turns with a live worker: whoever has little to do does not wait for whoever has much."""
+"""Fair keys with a live worker: a key with few jobs does not wait for a key with many."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.worker.limits.limit_facts import finished
 
 
 @pytest.mark.parametrize("slots", [1, 10])
-async def test_one_job_does_not_wait_for_two_thousand_of_another(
+async def test_one_job_does_not_wait_for_two_thousand_of_another_fair_key(
     app: Sereno, connection: psycopg.Connection, slots: int
 ) -> None:
     starts: list[str] = []
@@ -29,11 +29,11 @@ async def test_one_job_does_not_wait_for_two_thousand_of_another(
         await work.aenqueue("small")
         before = len(starts)
         await auntil(lambda: "small" in starts)
-    # What was claimed ahead, and what ran until a claim heard of it, is before it; the backlog is not.
+    # Jobs that were claimed ahead or started before the claim saw it come first; the backlog does not.
     assert starts.index("small") - before < 300
 
 
-async def test_many_customers_get_turns_and_not_one_after_another(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_fair_keys_take_turns(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[str] = []
 
     @app.task(fair_key="{customer}")
@@ -47,7 +47,7 @@ async def test_many_customers_get_turns_and_not_one_after_another(app: Sereno, c
     assert min(among_first) >= 20, among_first
 
 
-async def test_weights_of_three_to_one_give_starts_of_three_to_one(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_weights_of_three_to_one_give_three_starts_to_one(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[str] = []
 
     @app.task(fair_key="{customer}")
@@ -63,7 +63,7 @@ async def test_weights_of_three_to_one_give_starts_of_three_to_one(app: Sereno, 
     assert 260 <= heavy <= 340, heavy
 
 
-async def test_priorities_hold_inside_a_customer(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_priorities_apply_within_a_fair_key(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[tuple[str, int]] = []
 
     @app.task(fair_key="{customer}")
@@ -80,7 +80,7 @@ async def test_priorities_hold_inside_a_customer(app: Sereno, connection: psycop
         assert mine == sorted(mine), mine
 
 
-async def test_a_queue_can_be_fair_to_all_its_tasks(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_fair_key_of_a_queue_applies_to_all_its_tasks(app: Sereno, connection: psycopg.Connection) -> None:
     starts: list[str] = []
     app.queue("shared", fair_key="{tenant}")
 

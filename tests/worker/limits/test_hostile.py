@@ -1,4 +1,4 @@
-"""What one job, one key or one handler says wrongly stays its own: everybody else goes on."""
+"""An invalid key, limit name or handler affects only its own job."""
 
 import msgspec
 import psycopg
@@ -10,7 +10,7 @@ from tests.facts import auntil, one
 from tests.worker.limits.limit_facts import finished
 
 
-async def test_a_key_that_is_too_long_for_an_index_stops_nobody(
+async def test_a_key_that_is_too_long_for_an_index_blocks_no_other_job(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url)
@@ -31,7 +31,7 @@ async def test_a_key_that_is_too_long_for_an_index_stops_nobody(
 
 
 @pytest.mark.parametrize("wrong", ["a\x00b", "\ud800", "x" * 501])
-async def test_a_handler_that_names_a_limit_wrongly_fails_alone(
+async def test_a_handler_with_an_invalid_limit_name_affects_no_other_job(
     database_url: str, connection: psycopg.Connection, wrong: str
 ) -> None:
     app = Sereno(database_url)
@@ -41,20 +41,20 @@ async def test_a_handler_that_names_a_limit_wrongly_fails_alone(
         ctx.throttle("theirs", seconds=1, key=wrong)
 
     @app.task(retry=0)
-    async def says() -> None:
+    async def raises() -> None:
         raise RetryAfter(1, limit=wrong)
 
     @app.task
     async def other() -> None: ...
 
-    for task in (throttles, says, other):
+    for task in (throttles, raises, other):
         await task.aenqueue()
     async with app.working():
         await auntil(lambda: finished(connection) == 3)
     assert one(connection, "select count(*) from sereno.history where state = 'dead'") == 2
 
 
-async def test_a_paused_tenant_keeps_nobody_from_their_turn(database_url: str, connection: psycopg.Connection) -> None:
+async def test_a_paused_tenant_does_not_block_other_tenants(database_url: str, connection: psycopg.Connection) -> None:
     app = Sereno(database_url)
     app.queue("default", fair_key="{tenant}")
 
@@ -70,7 +70,7 @@ async def test_a_paused_tenant_keeps_nobody_from_their_turn(database_url: str, c
         await auntil(lambda: finished(connection) == 350)
 
 
-def test_what_is_given_with_a_job_adds_up(database_url: str) -> None:
+def test_limits_of_a_job_and_of_its_task_add_up(database_url: str) -> None:
     app = Sereno(database_url)
 
     @app.task

@@ -1,4 +1,4 @@
-"""Limits with a live worker: how many at once, how many in a time, alone and together."""
+"""Limits with a live worker: concurrency and rate, alone and together."""
 
 import asyncio
 
@@ -18,12 +18,12 @@ def inside() -> Inside:
 
 
 async def set_slots(connection: psycopg.Connection, name: str, slots: int, queue: str | None = None) -> None:
-    """In a thread: it waits for a claim that is under way, and the claim is made by this loop."""
+    """Set a limit in a thread: the statement waits for a claim in progress, which this loop has to finish."""
     wanted = change(name, "slots", {"slots": slots}, queue=queue, actor="me", note=None)
     assert await asyncio.to_thread(run, connection, wanted)
 
 
-async def test_as_many_at_once_as_the_limit_says_for_each_key(
+async def test_a_concurrency_limit_applies_to_each_key(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
     go_on = asyncio.Event()
@@ -42,7 +42,7 @@ async def test_as_many_at_once_as_the_limit_says_for_each_key(
     assert inside.most == {"a": 2, "b": 2}
 
 
-async def test_several_limits_hold_together(app: Sereno, connection: psycopg.Connection, inside: Inside) -> None:
+async def test_several_limits_apply_together(app: Sereno, connection: psycopg.Connection, inside: Inside) -> None:
     @app.task(concurrency=[Limit(2, key="{account}"), Limit(3, name="together")])
     async def work(account: str) -> None:
         with inside.here(account, "all"):
@@ -74,9 +74,7 @@ async def test_two_tasks_that_name_one_limit_share_it(
     assert inside.most["all"] == 2
 
 
-async def test_a_limit_that_comes_with_the_job_holds(
-    app: Sereno, connection: psycopg.Connection, inside: Inside
-) -> None:
+async def test_a_limit_given_with_the_job_applies(app: Sereno, connection: psycopg.Connection, inside: Inside) -> None:
     @app.task
     async def work(n: int) -> None:
         with inside.here("all"):
@@ -89,7 +87,7 @@ async def test_a_limit_that_comes_with_the_job_holds(
     assert inside.most["all"] == 1
 
 
-async def test_a_row_limits_a_whole_queue_of_plain_jobs_while_it_runs(
+async def test_a_limit_can_be_set_on_a_queue_of_plain_jobs_at_run_time(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
     go_on = asyncio.Event()
@@ -133,7 +131,7 @@ async def test_the_limit_of_a_queue_counts_jobs_with_keys_and_without(
     assert max(inside.most["0"], inside.most["1"]) <= 2
 
 
-async def test_a_rate_lets_its_burst_start_and_then_one_for_each_token(
+async def test_a_rate_allows_its_burst_and_then_one_start_per_token(
     database_url: str, connection: psycopg.Connection, inside: Inside
 ) -> None:
     app = Sereno(database_url, poll=0.1)
@@ -152,7 +150,7 @@ async def test_a_rate_lets_its_burst_start_and_then_one_for_each_token(
             assert len(inside.starts) == started
             total += await advance_until(connection, lambda: len(inside.starts) > started, 600)  # noqa: B023
             assert total >= 3600 * (started - 4)
-        # After a long time there are as many tokens as the burst, not more.
+        # After a long time there are no more tokens than the burst.
         await advance_until(connection, lambda: finished(connection) == 8, 24 * 3600)
         advance(connection, 24 * 3600)
         await app.aenqueue_many([work.job(n) for n in range(6)])
@@ -174,11 +172,11 @@ async def test_a_job_costs_its_units(database_url: str, connection: psycopg.Conn
         await auntil(lambda: waiting(connection) == 1)
         await auntil(lambda: finished(connection) == 2)
         assert started == [4, 4]
-        # Two are left, and two more come in twelve minutes; a minute is left to the time that the test takes.
+        # Two tokens are left, and two more come in twelve minutes; one minute is the margin for the test itself.
         assert await advance_until(connection, lambda: finished(connection) == 3, 60) >= 11 * 60
 
 
-async def test_keys_of_a_rate_have_buckets_of_their_own(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_each_key_of_a_rate_has_its_own_bucket(app: Sereno, connection: psycopg.Connection) -> None:
     started: list[str] = []
 
     @app.task(rate=Rate(1, per="1h", key="{account}", burst=2))
@@ -208,7 +206,7 @@ async def test_jobs_of_a_batch_task_count_one_by_one(app: Sereno, connection: ps
     assert max(map(len, calls)) > 1
 
 
-async def test_a_limit_of_nothing_stops_and_raising_it_starts(
+async def test_a_limit_of_zero_stops_jobs_until_it_is_raised(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
     @app.task(concurrency=Limit(2, name="stopped"))
@@ -231,7 +229,7 @@ async def test_a_limit_of_nothing_stops_and_raising_it_starts(
     assert inside.most["all"] == 3
 
 
-async def test_a_lowered_limit_holds_for_those_who_come_later(
+async def test_a_lowered_limit_applies_to_later_jobs(
     app: Sereno, connection: psycopg.Connection, inside: Inside
 ) -> None:
     go_on = asyncio.Event()
@@ -250,9 +248,7 @@ async def test_a_lowered_limit_holds_for_those_who_come_later(
     assert inside.most == {"first": 4, "later": 1}
 
 
-async def test_a_failed_job_gives_its_slot_back_while_it_waits_for_its_retry(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_a_retrying_job_frees_its_slot(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[int] = []
 
     @app.task(concurrency=Limit(1), retry=1)
@@ -268,7 +264,7 @@ async def test_a_failed_job_gives_its_slot_back_while_it_waits_for_its_retry(
 
 
 @pytest.mark.parametrize("slots", [1, 2, 10])
-async def test_plain_and_limited_jobs_of_one_queue_both_go_on(
+async def test_plain_and_limited_jobs_share_the_slots_of_a_queue(
     app: Sereno, connection: psycopg.Connection, slots: int
 ) -> None:
     starts: list[str] = []
@@ -288,5 +284,5 @@ async def test_plain_and_limited_jobs_of_one_queue_both_go_on(
         await auntil(lambda: len(starts) >= 200)
         among_first = starts[:200]
         await auntil(lambda: finished(connection) == 800)
-    # Each gets half of the slots while both have work; a few more or less of them are claimed together.
+    # Each kind gets half of the slots while both have jobs; the exact counts vary with how they are claimed.
     assert min(among_first.count("plain"), among_first.count("limited")) >= 30

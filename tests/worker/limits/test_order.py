@@ -1,4 +1,4 @@
-"""Orders with a live worker: one after another, in the order in which they came, whatever happens to the first."""
+"""Order keys with a live worker: jobs run one after another, in enqueue order, whatever happens to the first."""
 
 import asyncio
 from collections import defaultdict
@@ -16,7 +16,7 @@ from tests.worker.limits.limit_facts import Inside, finished
 QUICK = Backoff(5, delays=["20ms"], jitter=0)
 
 
-async def test_jobs_of_a_key_run_one_by_one_in_the_order_of_enqueue(
+async def test_jobs_of_an_order_key_run_one_by_one_in_enqueue_order(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     inside = Inside()
@@ -28,7 +28,7 @@ async def test_jobs_of_a_key_run_one_by_one_in_the_order_of_enqueue(
             ran[account].append(n)
             await asyncio.sleep(0.002)
 
-    # Urgent ones do not overtake: the order is that of the account, not of the queue.
+    # Jobs with a higher priority do not overtake: the order is that of the account, not of the queue.
     await app.aenqueue_many([work.using(priority=9 - n % 10).job("abc"[n % 3], n) for n in range(60)])
     async with app.working():
         await auntil(lambda: finished(connection) == 60)
@@ -37,7 +37,7 @@ async def test_jobs_of_a_key_run_one_by_one_in_the_order_of_enqueue(
     assert inside.most["all"] > 1
 
 
-async def test_while_the_first_waits_for_its_retry_those_behind_it_wait(
+async def test_jobs_wait_while_the_first_of_their_order_key_is_retrying(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     ran: list[str] = []
@@ -55,7 +55,7 @@ async def test_while_the_first_waits_for_its_retry_those_behind_it_wait(
     assert [name for name in ran if name[0] == "b"] == ["b0", "b1", "b2", "b3"]
 
 
-async def test_a_first_that_is_due_later_holds_up_its_key_alone(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_scheduled_first_job_blocks_only_its_own_order_key(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[str] = []
 
     @app.task(order_key="{account}")
@@ -72,7 +72,7 @@ async def test_a_first_that_is_due_later_holds_up_its_key_alone(app: Sereno, con
         await auntil(lambda: state(connection, behind.id) == "succeeded")
 
 
-async def test_a_dead_first_lets_the_others_pass_unless_it_blocks(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_dead_job_does_not_block_its_order_key_by_default(app: Sereno, connection: psycopg.Connection) -> None:
     ran: list[str] = []
 
     @app.task(order_key="{account}", retry=Backoff(0))
@@ -88,7 +88,7 @@ async def test_a_dead_first_lets_the_others_pass_unless_it_blocks(app: Sereno, c
 
 
 @pytest.mark.parametrize("freed_by", ["retry", "delete"])
-async def test_a_dead_letter_that_blocks_its_key_is_retried_or_deleted(
+async def test_a_blocking_dead_letter_is_resolved_by_retry_or_delete(
     app: Sereno, connection: psycopg.Connection, freed_by: str
 ) -> None:
     ran: list[str] = []
@@ -105,7 +105,7 @@ async def test_a_dead_letter_that_blocks_its_key_is_retried_or_deleted(
         await auntil(lambda: finished(connection) == 4)
         dead = made[0].id
         assert state(connection, dead) == "dead"
-        # One that comes later waits as well; another key does not.
+        # A later job of the key waits as well; a job of another key does not.
         late = (await app.aenqueue_many([work.job("a", 3), work.job("b", 3)]))[0]
         await auntil(lambda: finished(connection) == 5)
         assert state(connection, late.id) == "ready"
@@ -117,7 +117,7 @@ async def test_a_dead_letter_that_blocks_its_key_is_retried_or_deleted(
     assert [name for name in ran if name[0] == "a"] == expected
 
 
-async def test_an_order_and_a_limit_hold_together(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_order_key_and_a_limit_apply_together(app: Sereno, connection: psycopg.Connection) -> None:
     inside = Inside()
     ran: dict[str, list[int]] = defaultdict(list)
 

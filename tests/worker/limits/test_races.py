@@ -1,4 +1,4 @@
-"""Limits where two workers meet, step by step; and what a worker does while nothing can start."""
+"""Races of two workers on one limiter, step by step; and a worker while no job can start."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def test_a_job_that_ended_here_and_runs_again_elsewhere_holds_its_slot(database_
         (job,) = put(first_line, keys(("one", "")))
         first.wake()
         claimed = first.claim().jobs
-        # It is to be tried again at once. The first worker knows that it left the limiter, and has no room just now.
+        # The job is retried at once. The first worker knows that it left the limiter, and has no free slot now.
         first.finish(claimed, Retry(after=0))
         first_line.execute("update sereno.jobs set state = 'ready', ready_seq = nextval('sereno.ready_seq')")
         assert second.take() == [job]
@@ -34,12 +34,12 @@ def test_a_claim_that_began_earlier_does_not_refill_a_bucket_twice(database_url:
         put(late_line, keys(("slow", "")), 40)
         late.wake()
         with early_line.transaction():
-            # The moment of this claim is now, and it comes to its locks only after the other one.
+            # This claim takes its time now, and gets its locks only after the other one.
             early_line.execute("select sereno.now()")
             assert len(late.claim(room=9).jobs) == 9
             counted_up_to = one(late_line, "select used_at from sereno.limiters")
             assert len(early.claim(room=1).jobs) == 1
-        # Tokens up to there were given out already: whoever counts from an earlier moment gives them out again.
+        # Tokens up to then were given out already: a claim that counts from an earlier time would give them out again.
         assert one(late_line, "select used_at from sereno.limiters") >= counted_up_to
 
 
@@ -56,7 +56,7 @@ async def test_sql_enqueues_with_the_keys_that_the_code_declared(app: Sereno, co
 
 
 @pytest.mark.parametrize("kind", ["rate", "slots", "order"])
-async def test_a_worker_rests_while_nothing_can_start(
+async def test_a_worker_does_not_spin_while_no_job_can_start(
     database_url: str, connection: psycopg.Connection, kind: str
 ) -> None:
     app = Sereno(database_url, poll=3600)
@@ -77,7 +77,7 @@ async def test_a_worker_rests_while_nothing_can_start(
     async with app.working() as worker:
         await app.aenqueue_many([tasks[kind].job() for _ in range(3)])
         await auntil(lambda: waiting(connection) == 1)
-        # A hundred turns of the loop that makes claims would be done within two seconds if it did not rest.
+        # The claim loop would do a hundred rounds within two seconds if it did not rest.
         turns = worker.tally.claims
         for _ in range(40):
             await asyncio.sleep(0.05)
@@ -86,14 +86,14 @@ async def test_a_worker_rests_while_nothing_can_start(
     assert made < 20
 
 
-async def test_whoever_comes_new_is_heard_of_while_jobs_with_limits_fill_every_slot(
+async def test_a_new_fair_key_is_claimed_while_jobs_with_limits_fill_every_slot(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     starts: list[str] = []
 
     @app.task(fair_key="{customer}")
     async def work(customer: str) -> None:
-        # As with slow handlers on a slow database: few jobs end, and a claim takes long.
+        # As with slow handlers and a slow database: few jobs end, and a claim takes long.
         slots._ahead, slots._limited_ahead = 0, 1
         starts.append(customer)
         await asyncio.sleep(0.002)

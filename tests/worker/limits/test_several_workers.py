@@ -46,9 +46,7 @@ async def test_two_workers_never_exceed_the_limit_of_a_queue(database_url: str, 
     assert inside.most["all"] == 3
 
 
-async def test_a_worker_that_stops_hands_over_the_limiters_that_came_free(
-    database_url: str, connection: psycopg.Connection
-) -> None:
+async def test_a_worker_that_stops_hands_over_freed_limiters(database_url: str, connection: psycopg.Connection) -> None:
     go_on = asyncio.Event()
     ran: list[tuple[int, int]] = []
     apps = [Sereno(database_url), Sereno(database_url)]
@@ -65,7 +63,7 @@ async def test_a_worker_that_stops_hands_over_the_limiters_that_came_free(
         await auntil(lambda: waiting(connection) == 1)
         async with apps[1].working() as second:
             await auntil(lambda: one(connection, "select idle from sereno.sessions where id = %s", second.session))
-            # Nobody comes to look by date: only whoever is told goes on.
+            # No worker checks the limiter by its due time: only a notified one continues.
             far_away = "update sereno.limiters set look_at = sereno.now() + interval '1 hour'"
             await asyncio.to_thread(connection.execute, far_away)
             first.stop()
@@ -76,7 +74,7 @@ async def test_a_worker_that_stops_hands_over_the_limiters_that_came_free(
             assert rows == [(first.session,), (second.session,)]
 
 
-async def test_a_stopped_worker_gives_back_what_it_had_buffered_under_limits(
+async def test_a_stopped_worker_releases_buffered_jobs_with_limits(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     started = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Quick jobs of one key share its slots in the hands of one worker; slow ones do not."""
+"""Short jobs of one key share its slots within one worker; slow ones do not."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ def claimed(job_id: int) -> ClaimedJob:
 
 @pytest.fixture
 def queue() -> QueueSlots:
-    """Jobs 1 to 5 of lane 7 share two slots; job 9 has one of its own."""
+    """Jobs 1 to 5 of lane 7 share two slots; job 9 has its own slot."""
     made = QueueSlots("q", 10)
     jobs = [claimed(number) for number in (1, 2, 3, 4, 5)]
     made.add_slot_group(7, 2, jobs)
@@ -32,7 +32,7 @@ def waiting(queue: QueueSlots) -> list[int]:
     return [job.id for job in queue.limited]
 
 
-def test_the_next_of_a_party_comes_when_one_has_ended(queue: QueueSlots) -> None:
+def test_the_next_job_of_a_slot_group_starts_when_one_has_ended(queue: QueueSlots) -> None:
     assert waiting(queue) == [1, 2, 9]
     queue.limited.clear()
     for ended, following in ((2, [3]), (9, []), (3, [4]), (1, [5])):
@@ -46,7 +46,7 @@ def test_the_next_of_a_party_comes_when_one_has_ended(queue: QueueSlots) -> None
     assert not queue.has_slot_groups
 
 
-def test_who_waits_behind_a_slow_one_is_given_back_once(queue: QueueSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_behind_a_slow_job_are_released_once(queue: QueueSlots, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "PARTY_SECONDS", -1e9)
     assert {lane: [job.id for job in jobs] for lane, jobs in queue.take_slow().items()} == {7: [3, 4, 5]}
     assert queue.take_slow() == {}
@@ -55,14 +55,12 @@ def test_who_waits_behind_a_slow_one_is_given_back_once(queue: QueueSlots, monke
     assert waiting(queue) == []
 
 
-def test_everything_that_has_not_begun_is_given_back_at_the_end(queue: QueueSlots) -> None:
+def test_every_job_that_has_not_started_is_released_at_the_end(queue: QueueSlots) -> None:
     assert sorted(job.id for job in queue.take_all()) == [1, 2, 3, 4, 5, 9]
     assert queue.take_all() == []
 
 
-async def test_many_quick_jobs_of_few_keys_run_in_parties_and_never_two_at_once(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_short_jobs_of_a_key_share_a_slot_and_never_overlap(app: Sereno, connection: psycopg.Connection) -> None:
     inside = Inside()
     shared = 0
 
@@ -82,10 +80,10 @@ async def test_many_quick_jobs_of_few_keys_run_in_parties_and_never_two_at_once(
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-async def test_quick_jobs_behind_a_slow_one_go_back_within_a_second_or_so(
+async def test_short_jobs_behind_a_slow_one_are_released_soon(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A party is forced here: a claim takes as many as it can carry, whatever the pace was."""
+    """A slot group is forced here: a claim takes as many jobs as it can, whatever the rate was."""
     monkeypatch.setattr(QueueSlots, "measure", lambda self: setattr(self, "_limited_ahead", 50))
     go_on = asyncio.Event()
     inside = Inside()

@@ -1,4 +1,4 @@
-"""Whoever a handler calls said "slow down": limits are closed for everyone, and it costs nobody a failure."""
+"""`RetryAfter` and `ctx.throttle` close a limit for all jobs, and count no failure."""
 
 import logging
 
@@ -13,15 +13,15 @@ from tests.worker.limits.limit_facts import advance_until, closed, finished, wai
 PROVIDER = Rate(1000, name="provider")
 
 
-async def test_retry_after_closes_the_bucket_for_everyone_and_costs_no_failure(
+async def test_retry_after_closes_the_limit_for_all_jobs_and_counts_no_failure(
     database_url: str, connection: psycopg.Connection
 ) -> None:
     app = Sereno(database_url, poll=0.1)
     ran: list[str] = []
 
     @app.task(rate=PROVIDER)
-    async def told(ctx: Context) -> None:
-        ran.append(f"told {ctx.attempt}")
+    async def throttled(ctx: Context) -> None:
+        ran.append(f"throttled {ctx.attempt}")
         if ctx.attempt == 1:
             raise RetryAfter("1h")
 
@@ -34,22 +34,20 @@ async def test_retry_after_closes_the_bucket_for_everyone_and_costs_no_failure(
         ran.append("elsewhere")
 
     async with app.working():
-        job = await told.aenqueue()
+        job = await throttled.aenqueue()
         await auntil(lambda: state(connection, job.id) == "scheduled")
         await auntil(lambda: closed(connection, "provider") == [""])
         await innocent.aenqueue()
         await auntil(lambda: waiting(connection) == 1)
         await elsewhere.aenqueue()
         await auntil(lambda: finished(connection, "elsewhere") == 1)
-        assert ran == ["told 1", "elsewhere"]
+        assert ran == ["throttled 1", "elsewhere"]
         assert await advance_until(connection, lambda: finished(connection) == 3, 600) >= 3600
     row = connection.execute("select attempt, failures, snoozes from sereno.history where id = %s", [job.id]).fetchone()
     assert row == (2, 0, 1)
 
 
-async def test_retry_after_closes_the_limit_that_it_names_and_no_other(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_retry_after_closes_only_the_named_limit(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=[Rate(1000, name="one"), Rate(1000, name="other")], concurrency=Limit(9, key="{account}", name="at"))
     async def named(account: str) -> None:
         raise RetryAfter("1h", limit="other")
@@ -63,11 +61,11 @@ async def test_retry_after_closes_the_limit_that_it_names_and_no_other(
         await unnamed.aenqueue("b")
         await auntil(lambda: closed(connection, "other") == [""])
         await auntil(lambda: (closed(connection, "third"), closed(connection, "fourth")) == (["b"], [""]))
-    # Neither the one that was not named, nor a number of slots that nobody spoke of.
+    # Neither the limit that was not named, nor the concurrency limit.
     assert (closed(connection, "one"), closed(connection, "at")) == ([], [])
 
 
-async def test_retry_after_of_a_plain_handler_closes_too(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_retry_after_of_a_sync_handler_closes_the_limit(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="provider"))
     def work(account: str) -> None:
         raise RetryAfter("1h")
@@ -78,7 +76,7 @@ async def test_retry_after_of_a_plain_handler_closes_too(app: Sereno, connection
         await auntil(lambda: closed(connection, "provider") == ["a"])
 
 
-async def test_throttle_from_the_loop_and_from_a_thread(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_throttle_works_in_async_and_sync_handlers(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="in-loop"))
     async def in_loop(ctx: Context, account: str) -> None:
         ctx.throttle("in-loop", seconds="1h")
@@ -102,7 +100,7 @@ async def test_throttle_from_the_loop_and_from_a_thread(app: Sereno, connection:
 
 
 @pytest.mark.parametrize("name", ["told_to_wait", "told_to_wait_in_a_thread"])
-async def test_throttle_from_a_process_of_its_own(app: Sereno, connection: psycopg.Connection, name: str) -> None:
+async def test_throttle_works_in_an_isolated_process(app: Sereno, connection: psycopg.Connection, name: str) -> None:
     limited_tasks.adopt(app)
     async with app.working():
         await app.aenqueue_many([app.new_job(name, b'{"account": "a"}')])
@@ -111,9 +109,7 @@ async def test_throttle_from_a_process_of_its_own(app: Sereno, connection: psyco
     assert state(connection, 1) == "succeeded"
 
 
-async def test_throttle_takes_a_key_and_a_limit_that_the_job_did_not_pass(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_throttle_closes_a_limit_and_key_of_other_jobs(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(rate=Rate(1000, key="{account}", name="provider"))
     async def other(account: str) -> None: ...
 
@@ -130,7 +126,7 @@ async def test_throttle_takes_a_key_and_a_limit_that_the_job_did_not_pass(
         await auntil(lambda: finished(connection, "other") == 1)
 
 
-async def test_a_limit_that_nobody_knows_is_an_error_in_a_thread_and_a_word_in_the_log(
+async def test_throttling_an_unknown_limit_raises_in_a_thread_and_is_logged_in_a_loop(
     app: Sereno, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task(retry=Backoff(0))

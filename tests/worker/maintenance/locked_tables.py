@@ -1,4 +1,4 @@
-"""Duties done at once, all pages of all steps, as a worker or a scheduler does them over time."""
+"""Runs all pages of all steps of duties at once, as a worker or a scheduler does over time."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is kept in order beside the jobs holds up none of them, and goes on where it was stopped."""
+"""Maintenance does not delay jobs, and continues where it was interrupted."""
 
 import psycopg
 import pytest
@@ -16,7 +16,7 @@ BLOCKED = "select count(*) from pg_locks where not granted and relation = %s::re
 
 
 def hold(url: str, table: str) -> psycopg.Connection:
-    """Until it is closed, nobody else can read or write the table."""
+    """Return a connection that locks the table exclusively until it is closed."""
     holder = psycopg.connect(url)
     holder.execute(f"lock table {table} in access exclusive mode".encode())
     return holder
@@ -55,7 +55,7 @@ async def test_schedules_fire_while_the_housekeeping_of_the_scheduler_waits(
     await scheduler.stop()
 
 
-async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_other(
+async def test_a_step_that_timed_out_continues_later_and_blocks_no_other(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duties, "STATEMENT_TIMEOUT", 0.2)
@@ -67,24 +67,28 @@ async def test_what_a_time_limit_stopped_goes_on_the_next_time_and_holds_up_no_o
         "insert into sereno.unique_keys (task, unique_key, job_id, until) values ('work', 'k', 1, sereno.now())"
     )
     line = maintenance_line(app.database.url, app.settings, "test")
-    service = Maintenance("test", line, [Duty("test", 0.0, [Step("answers", _answers), Step("keys", _ended)])])
+    service = Maintenance(
+        "test",
+        line,
+        [Duty("test", 0.0, [Step("answers", _delete_page_of_answers), Step("keys", _delete_page_of_sessions)])],
+    )
     try:
         with hold(app.database.url, "sereno.answers"):
             await service.run_once()
             await service.run_once()
         assert one(connection, "select count(*) from sereno.unique_keys") == 0
         assert one(connection, "select count(*) from sereno.answers") == 3
-        going_on = "select count(*) from pg_stat_activity where application_name = 'sereno test' and state = 'active'"
-        assert one(connection, going_on) == 0, "the server goes on with what its client has given up"
+        active = "select count(*) from pg_stat_activity where application_name = 'sereno test' and state = 'active'"
+        assert one(connection, active) == 0, "the server continues a statement that its client gave up"
         await service.run_once()
         assert one(connection, "select count(*) from sereno.answers") == 0
     finally:
         await service.stop()
 
 
-async def _answers(line: Line) -> bool:
+async def _delete_page_of_answers(line: Line) -> bool:
     return await run_page(line, tokens.forget_answers())
 
 
-async def _ended(line: Line) -> bool:
+async def _delete_page_of_sessions(line: Line) -> bool:
     return await run_page(line, sessions.forget_ended())

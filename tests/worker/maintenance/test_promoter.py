@@ -1,4 +1,4 @@
-"""What time brings is noticed, however busy the keeper is and however slow its last look was."""
+"""The promoter notices due jobs and a changed clock, however slow its last look-back was."""
 
 import psycopg
 import pytest
@@ -12,10 +12,10 @@ from sereno.worker.maintenance.promoter import RESCUE_EVERYWHERE, Promoter
 from tests.facts import advance, auntil, one, state
 
 
-async def test_a_clock_that_was_set_is_noticed_whatever_looks_cost(
+async def test_a_clock_change_is_noticed_however_slow_look_backs_are(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has been due for long is found by looking at everything, and the last such look was dear."""
+    """Jobs that became due long ago are found by a look-back, and the last one was expensive."""
     monkeypatch.setattr(floor, "SHORTEST", 3600.0)
     monkeypatch.setattr(floor, "LONGEST", 3600.0)
 
@@ -29,10 +29,8 @@ async def test_a_clock_that_was_set_is_noticed_whatever_looks_cost(
         await auntil(lambda: state(connection, job.id) == "succeeded")
 
 
-async def test_duties_are_taken_in_a_round_that_has_something_to_do(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
-    """Rounds with jobs that are due and rounds without come in turn: duties must not wait for the wrong ones."""
+async def test_duties_are_taken_also_in_rounds_with_due_jobs(app: Sereno, connection: psycopg.Connection) -> None:
+    """Rounds with and without due jobs alternate; duties must not depend on the kind of round."""
 
     @app.task
     async def work() -> None: ...

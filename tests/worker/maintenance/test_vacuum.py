@@ -1,4 +1,4 @@
-"""Workers vacuum the tables that jobs pass through before autovacuum comes, and for a small share of the time."""
+"""Workers vacuum the job tables before autovacuum does, for a small share of the time."""
 
 from collections.abc import AsyncIterator
 
@@ -25,7 +25,7 @@ async def service(app: Sereno) -> AsyncIterator[Vacuum]:
 
 
 def litter(connection: psycopg.Connection, rows: int = storage_queries.DEAD_ROWS + 1) -> None:
-    """So many dead rows, which autovacuum does not find first; the server knows of them."""
+    """Make dead rows that the server's statistics know of and autovacuum does not clean first."""
     connection.execute("alter table sereno.jobs set (autovacuum_enabled = off)")
     connection.execute(
         "insert into sereno.jobs (task, state, ready_seq) "
@@ -52,7 +52,7 @@ async def test_few_dead_rows_are_left_to_autovacuum(connection: psycopg.Connecti
     assert one(connection, VACUUMS) == 0
 
 
-async def test_a_worker_that_settles_little_has_no_connection_for_it(
+async def test_a_worker_that_settles_few_jobs_opens_no_vacuum_connection(
     connection: psycopg.Connection, service: Vacuum
 ) -> None:
     litter(connection)
@@ -66,10 +66,10 @@ async def test_a_worker_that_settles_little_has_no_connection_for_it(
     await auntil(lambda: one(connection, OPEN) == 0)
 
 
-async def test_vacuums_take_a_share_of_the_time(
+async def test_vacuums_take_a_bounded_share_of_the_time(
     app: Sereno, connection: psycopg.Connection, service: Vacuum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pinned snapshot: nothing is cleaned, and the next look finds as much."""
+    """With a pinned snapshot nothing is cleaned, and the next check finds as many dead rows."""
     monkeypatch.setattr(vacuum, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(vacuum, "SHARE", 1e-9)
     with psycopg.connect(app.url) as pinning:
@@ -84,7 +84,7 @@ async def test_vacuums_take_a_share_of_the_time(
     assert one(connection, "select done_at > sereno.now() from sereno.duties where name = 'vacuum jobs'")
 
 
-def test_who_may_not_vacuum_does_not_try(connection: psycopg.Connection) -> None:
+def test_tables_without_the_vacuum_privilege_are_skipped(connection: psycopg.Connection) -> None:
     litter(connection)
     role = f"reader_of_{connection.info.dbname}"
     connection.execute(f"create role {role}; grant usage on schema sereno to {role}; set role {role}".encode())
@@ -113,7 +113,7 @@ async def test_a_worker_vacuums_after_its_jobs(
     async def work() -> None: ...
 
     def is_vacuumed() -> bool:
-        """What the others have written is reported by and by, and a look comes after jobs only: so there are more."""
+        """Enqueue more jobs until it is vacuumed: statistics arrive late, and checks follow settled jobs only."""
         work.enqueue()
         return bool(one(connection, VACUUMS))
 

@@ -1,4 +1,4 @@
-"""The application as Django installs it."""
+"""The Django app configuration of sereno."""
 
 from typing import Any
 
@@ -7,19 +7,19 @@ from django.db.models.signals import post_migrate
 
 
 class SerenoConfig(AppConfig):
-    """Brings the management command, the table of return values, and sereno's schema along with `migrate`."""
+    """Adds the management command and the table of return values, and creates sereno's schema with `migrate`."""
 
     name = "sereno.contrib.django"
     label = "sereno_django"
     verbose_name = "sereno"
 
     def ready(self) -> None:
-        post_migrate.connect(_bring_schema, sender=self)
+        post_migrate.connect(_migrate_schema, sender=self)
 
 
-def _bring_schema(using: str, **_: Any) -> None:
-    """After `migrate`, and when a database for tests is made."""
-    from sereno.contrib.django.project import app  # noqa: PLC0415 - it reads the settings, which are there by now
+def _migrate_schema(using: str, **_: Any) -> None:
+    """Migrate sereno's schema after `migrate`, and when a test database is created."""
+    from sereno.contrib.django.project import app  # noqa: PLC0415 - it reads the settings, which are loaded by now
 
     if app.migrates and using == app.alias:
         app.follow()

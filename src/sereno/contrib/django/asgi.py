@@ -1,4 +1,4 @@
-"""The dashboard beside Django, for its own staff.
+"""The dashboard beside Django, for members of staff.
 
 In `asgi.py`:
 
@@ -28,26 +28,26 @@ from sereno.server import asgi
 
 
 def with_dashboard(django: Asgi, path: str = "/sereno", *, staff: Role = "viewer", sign_in: str | None = None) -> Asgi:
-    """Django, with the dashboard and the API of sereno under the path.
+    """Return the Django application with the dashboard and the API of sereno under the path.
 
-    Superusers are admins, other members of staff are what `staff` says, and nobody else comes in. `sign_in`: the page
-    that visitors are sent to; the admin's, or LOGIN_URL, unless given.
+    Superusers get the role admin, other members of staff the role `staff`; all others are refused. `sign_in`: the page
+    that visitors are redirected to; by default that of the admin site, or LOGIN_URL.
     """
-    from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue want to know the tasks
+    from sereno.contrib.django.entry import app  # noqa: PLC0415 - pages that enqueue need all tasks to be imported
 
     server = asgi(app, authenticate=StaffAuthenticator(check_role(staff)))
     return DashboardMount(django, MountedServer(server, path), sign_in, lifespan(app, server=server))
 
 
 class StaffAuthenticator:
-    """Whoever asks, by Django's own session."""
+    """Identifies the user of a request by Django's session."""
 
     def __init__(self, role: Role) -> None:
         self._role = role
 
-    async def __call__(self, asked: HTTPConnection) -> Principal | None:
+    async def __call__(self, request: HTTPConnection) -> Principal | None:
         async with ThreadSensitiveContext():
-            return await sync_to_async(self._of_session)(asked.cookies)
+            return await sync_to_async(self._of_session)(request.cookies)
 
     def _of_session(self, cookies: Mapping[str, str]) -> Principal | None:
         key = cookies.get(settings.SESSION_COOKIE_NAME)
@@ -62,18 +62,18 @@ class StaffAuthenticator:
                 return None
             return Principal(user.get_username()[:200], "admin" if user.is_superuser else self._role)
         except DatabaseError as error:
-            raise DatabaseUnavailable("Django's database does not say who this is") from error
+            raise DatabaseUnavailable("the Django session could not be read from its database") from error
         finally:
             close_old_connections()
 
 
 class DashboardMount:
-    """Two applications at one address."""
+    """Routes requests under the mount path to the dashboard, and all others to Django."""
 
     def __init__(self, django: Asgi, mounted: MountedServer, sign_in: str | None, life: Any) -> None:
         for wanted in ("django.contrib.sessions", "django.contrib.auth"):
             if wanted not in settings.INSTALLED_APPS:
-                raise ImproperlyConfigured(f"the dashboard knows people by {wanted}: add it to INSTALLED_APPS")
+                raise ImproperlyConfigured(f"the dashboard needs {wanted} to identify users: add it to INSTALLED_APPS")
         self._django = django
         self._mounted = mounted
         self._sign_in = sign_in
@@ -83,40 +83,40 @@ class DashboardMount:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http" and self._mounted.covers(scope):
-            await self._mounted(scope, receive, self._leading_to_sign_in(scope, send))
+            await self._mounted(scope, receive, self._redirecting_to_sign_in(scope, send))
         else:
             await self._django(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Django has nothing to say of it."""
+        """Handle the lifespan protocol, which Django does not support."""
         await receive()
         async with self._life(None):
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _leading_to_sign_in(self, scope: Scope, send: Send) -> Send:
-        """A person who is not known is led to where they sign in; a program is told 401."""
+    def _redirecting_to_sign_in(self, scope: Scope, send: Send) -> Send:
+        """Return a `send` that turns 401 into a redirect to the sign-in page for browsers; API clients get the 401."""
         if scope["method"] != HTTPMethod.GET or b"text/html" not in dict(scope["headers"]).get(b"accept", b""):
             return send
-        led = False
+        is_redirected = False
 
-        async def leading(message: Scope) -> None:
-            nonlocal led
+        async def redirecting(message: Scope) -> None:
+            nonlocal is_redirected
             if message["type"] == "http.response.start" and message["status"] == HTTPStatus.UNAUTHORIZED:
-                led = True
+                is_redirected = True
                 await redirect(send, self._sign_in_page(scope))
-            elif not led:
+            elif not is_redirected:
                 await send(message)
 
-        return leading
+        return redirecting
 
     def _sign_in_page(self, scope: Scope) -> str:
         try:
             page = self._sign_in or reverse("admin:login")
         except NoReverseMatch:
             page = resolve_url(settings.LOGIN_URL)
-        asked = quote(scope["path"], safe="/")
+        target = quote(scope["path"], safe="/")
         if scope.get("query_string"):
-            asked += f"?{scope['query_string'].decode('latin-1')}"
-        return f"{page}?{REDIRECT_FIELD_NAME}={quote(asked, safe='/')}"
+            target += f"?{scope['query_string'].decode('latin-1')}"
+        return f"{page}?{REDIRECT_FIELD_NAME}={quote(target, safe='/')}"

@@ -1,4 +1,4 @@
-"""The backend for `TASKS`: Django's tasks as jobs, written in the transaction of Django's own connection."""
+"""The backend for `TASKS`: enqueues Django tasks as jobs, in the transaction of Django's own connection."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,12 +15,12 @@ from sereno.contrib.django.project import DeclaredTasks, app
 from sereno.contrib.django.results import find
 from sereno.contrib.django.running import handler
 
-# For every task of this backend; other names are refused.
+# Options that apply to every task of this backend; other names are refused.
 OPTIONS = {"retry", "timeout"}
 
 
 class SerenoBackend(BaseTaskBackend):
-    """`OPTIONS`: `retry` and `timeout`, as for `@app.task`, hold for every task that names this backend."""
+    """A task backend of Django. `OPTIONS`: `retry` and `timeout`, as for `@app.task`, for every task of the backend."""
 
     supports_defer = True
     supports_async_task = True
@@ -32,11 +32,11 @@ class SerenoBackend(BaseTaskBackend):
         unknown = set(self.options) - OPTIONS
         if unknown:
             raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]: OPTIONS has {min(unknown)!r}, and knows {' and '.join(sorted(OPTIONS))} alone"
+                f"TASKS[{alias!r}]: OPTIONS has unknown {min(unknown)!r}: use only {' and '.join(sorted(OPTIONS))}"
             )
 
     def validate_task(self, task: Task) -> None:
-        """Django asks this of every task that is declared, which is how we hear of them."""
+        """Register the task with sereno; Django calls this for every declared task."""
         super().validate_task(task)
         with app.declaring:
             if task.module_path not in app.declared:
@@ -47,7 +47,7 @@ class SerenoBackend(BaseTaskBackend):
         return DeclaredTasks(task, decorate(handler(app, task)))
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
-        """Written when this returns, and there for workers when the transaction commits."""
+        """Enqueue a job in the current transaction; workers see it after the commit."""
         self.validate_task(task)
         result = TaskResult(
             task=task,
@@ -73,16 +73,16 @@ class SerenoBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
-        """What is known of it now; inside a transaction also of a job that is not committed yet."""
+        """Return the current result of a job; inside a transaction also of a job that is not committed yet."""
         return find(app, result_id, self.alias)
 
     def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
-        """For `manage.py check`."""
+        """Report a missing app, for `manage.py check`."""
         if apps.is_installed("sereno.contrib.django"):
             return []
         return [
             checks.Error(
-                f"TASKS[{self.alias!r}] keeps return values in a table of sereno.contrib.django.",
+                f"TASKS[{self.alias!r}] stores return values in a table of sereno.contrib.django.",
                 hint='Add "sereno.contrib.django" to INSTALLED_APPS, and run migrate.',
                 id="sereno.E001",
             )
@@ -90,5 +90,5 @@ class SerenoBackend(BaseTaskBackend):
 
 
 def _instant(moment: Any) -> Any:
-    """With USE_TZ off, Django's times are those of TIME_ZONE."""
+    """Return an aware time: with USE_TZ off, Django's times are naive and in TIME_ZONE."""
     return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment

@@ -1,4 +1,7 @@
-"""For the command line and for workers, which start without Django: `sereno worker sereno.contrib.django.entry:app`."""
+"""The entry point for the command line and for workers; it sets up Django.
+
+sereno worker sereno.contrib.django.entry:app
+"""
 
 from importlib import import_module
 
@@ -9,7 +12,7 @@ from django.utils.module_loading import autodiscover_modules
 if not apps.ready:
     django.setup()
 
-from sereno.contrib.django import keeping  # noqa: F401 - it declares what it does
+from sereno.contrib.django import keeping  # noqa: F401 - the import declares its schedule
 from sereno.contrib.django.project import app
 
 __all__ = ["app"]

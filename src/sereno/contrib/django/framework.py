@@ -1,4 +1,4 @@
-"""The Tasks of Django: its own since 6.0, and for 5.2 those of the package django-tasks, with the same names."""
+"""Django's Tasks framework: built in since 6.0; for 5.2 the package django-tasks, with the same names."""
 
 try:
     from django.tasks import task_backends

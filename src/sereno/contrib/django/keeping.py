@@ -1,4 +1,4 @@
-"""Return values are kept as long as the history of jobs is."""
+"""Deletes return values that are older than the retention of the job history."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from sereno.schedules.rules.when import Every
 @app.cycle(Every("1h"))
 @app.task(name="sereno.django.forget_returns", history=False)
 def forget_returns() -> None:
-    """Delete those that are older."""
+    """Delete return values past their retention."""
     old = timezone.now() - timedelta(days=app.settings.keep_history_days)
     close_old_connections()
     try:

@@ -1,4 +1,4 @@
-"""What tasks returned. Everything else of a job is in sereno's own schema."""
+"""The table of return values. Everything else about a job is in sereno's own schema."""
 
 from typing import ClassVar
 
@@ -13,10 +13,10 @@ class Return(models.Model):
     kept_at = models.DateTimeField(db_index=True)
 
     class Meta:
-        """As the statement in `running` knows it."""
+        """The table name is also used by the statements in `running`."""
 
         db_table = "sereno_django_return"
         default_permissions: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
-        return f"what job {self.job_id} returned"
+        return f"return value of job {self.job_id}"

@@ -1,4 +1,4 @@
-"""A job as Django shows it: a `TaskResult`."""
+"""Converts a job to Django's `TaskResult`."""
 
 import json
 import re
@@ -25,13 +25,16 @@ _STATUS = {
     "dead": TaskResultStatus.FAILED,
     "cancelled": TaskResultStatus.FAILED,
 }
-# Endings of attempts that are no errors.
+# Outcomes of attempts that are not errors.
 _NO_ERROR = ("running", "succeeded", "snooze", "release")
 _ID = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 
 def find(app: Project, result_id: str, alias: str) -> TaskResult:
-    """On Django's connection, so that it sees what the caller sees; TaskResultDoesNotExist when there is none."""
+    """Return the result of a job, or raise TaskResultDoesNotExist.
+
+    It reads on Django's connection, so that it sees what the caller's transaction sees.
+    """
     if _ID.fullmatch(str(result_id)) is None:
         raise TaskResultDoesNotExist(result_id)
     connection = connections[app.alias]
@@ -41,12 +44,14 @@ def find(app: Project, result_id: str, alias: str) -> TaskResult:
         raise TaskResultDoesNotExist(result_id) from None
     declared = app.declared.get(detail.job.task)
     if declared is None:
-        # Nothing is imported because a row says so.
-        raise TaskResultDoesNotExist(f"job {result_id} is of {detail.job.task:.200}, which is no task of Django's here")
-    result = _result(detail, _as_asked(declared.theirs, detail.job), alias)
+        # A task name from a row must not cause an import.
+        raise TaskResultDoesNotExist(
+            f"job {result_id} has task {detail.job.task:.200}, which is not a Django task here"
+        )
+    result = _result(detail, _as_enqueued(declared.theirs, detail.job), alias)
     if result.status == TaskResultStatus.SUCCESSFUL:
-        kept = Return.objects.using(app.alias).filter(job_id=detail.job.id).first()
-        object.__setattr__(result, "_return_value", None if kept is None else kept.value)
+        row = Return.objects.using(app.alias).filter(job_id=detail.job.id).first()
+        object.__setattr__(result, "_return_value", None if row is None else row.value)
     return result
 
 
@@ -69,31 +74,31 @@ def _result(detail: JobDetail, task: Task, alias: str) -> TaskResult:
     )
 
 
-def _as_asked(task: Task, job: JobRow) -> Task:
-    """With the options that this job has; of its priority only the step is known."""
+def _as_enqueued(task: Task, job: JobRow) -> Task:
+    """Return the task with the options of this job; its priority is only known to the step."""
     priority = task.priority if ours(task.priority) == job.priority else theirs(job.priority)
     return replace(task, queue_name=job.queue, priority=priority, run_after=task.run_after)
 
 
 def _arguments(job: JobRow) -> tuple[list[Any], dict[str, Any]]:
-    """Django reads JSON as text. What was enqueued from SQL may have any shape."""
-    said: Any = json.loads(job.args) if isinstance(job.args, str) else job.args
-    args, kwargs = said.get("args"), said.get("kwargs")
+    """Return args and kwargs. Django's connection returns JSON as text; a job from SQL may have any arguments."""
+    given: Any = json.loads(job.args) if isinstance(job.args, str) else job.args
+    args, kwargs = given.get("args"), given.get("kwargs")
     return args if isinstance(args, list) else [], kwargs if isinstance(kwargs, dict) else {}
 
 
 def _errors(job: JobRow, attempts: list[AttemptRow]) -> Iterator[TaskError]:
     failed = [attempt for attempt in attempts if attempt.outcome not in _NO_ERROR]
     for attempt in failed:
-        said = attempt.traceback or attempt.error_message or attempt.reason or attempt.outcome
-        yield TaskError(exception_class_path=_class_path(attempt), traceback=said)
+        text = attempt.traceback or attempt.error_message or attempt.reason or attempt.outcome
+        yield TaskError(exception_class_path=_class_path(attempt), traceback=text)
     if not failed and _STATUS[job.state] == TaskResultStatus.FAILED:
-        # It was cancelled, or ended before it was tried.
+        # The job was cancelled, or ended before its first attempt.
         yield TaskError(exception_class_path="sereno.errors.SerenoError", traceback=job.reason or job.state)
 
 
 def _class_path(attempt: AttemptRow) -> str:
-    """Of a class that is loaded here: a traceback holds foreign text, and must not choose what is imported."""
+    """Return the path of a loaded exception class. Text of a traceback must not choose what Django imports."""
     if attempt.error_type is None:
         return "sereno.errors.SerenoError"
     known = {path for kind in _kinds(BaseException) if (path := _path_of(kind)) is not None}
@@ -103,10 +108,10 @@ def _class_path(attempt: AttemptRow) -> str:
 
 
 def _path_of(kind: type[BaseException]) -> str | None:
-    """Where a class is; None for one whose metaclass does not tell."""
+    """Return the import path of a class; None if its metaclass raises."""
     try:
         return f"{kind.__module__}.{kind.__qualname__}"
-    except BaseException:  # noqa: BLE001 - any class that was ever loaded is looked at
+    except BaseException:  # noqa: BLE001 - this reads every loaded exception class
         return None
 
 

@@ -1,4 +1,4 @@
-"""A task of Django's in the hands of a worker: its connections, its context, its signals, and what it returned."""
+"""Runs a Django task in a worker: its connections, context and signals, and its return value."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ from sereno.errors import InvalidArguments
 from sereno.jobs.attempt import Dead, settlement
 from sereno.worker.context import Context
 
-# Both guarded by the settlement in whose transaction it is run: an attempt that is no longer ours changes nothing.
+# Both run in the transaction that settles the job, so an attempt that has lost its lease changes nothing.
 KEEP = (
     "insert into sereno_django_return (job_id, value, kept_at) values (%s, %s::jsonb, clock_timestamp()) "
     "on conflict (job_id) do update set value = excluded.value, kept_at = excluded.kept_at"
@@ -37,7 +37,7 @@ FORGET = "delete from sereno_django_return where job_id = %s"
 
 
 def handler(app: Project, task: Task) -> Callable[..., Any]:
-    """What the worker calls. Async functions run in its loop, plain ones in a thread."""
+    """Return the function that the worker calls. Async tasks run in its event loop, sync ones in a thread."""
 
     def run(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
         with _connections():
@@ -54,7 +54,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
             running.succeeded()
 
     async def arun(args: list[Any], kwargs: dict[str, Any], ctx: Context) -> None:
-        # A thread of its own for what it asks of the ORM, as a request has.
+        # A separate thread for the ORM calls of this attempt, as for a request.
         async with ThreadSensitiveContext():
             running = RunningTask(app, task, ctx)
             try:
@@ -69,7 +69,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
             else:
                 await sync_to_async(running.succeeded)()
             finally:
-                # The thread ends, and its connections with it.
+                # The thread ends, so its connections are closed.
                 await sync_to_async(connections.close_all)()
 
     return arun if iscoroutinefunction(task.func) else run
@@ -77,7 +77,7 @@ def handler(app: Project, task: Task) -> Callable[..., Any]:
 
 @dataclass
 class RunningTask:
-    """One attempt, as Django's signals and its context tell of it."""
+    """One attempt of a Django task: its result, context and signals."""
 
     app: Project
     task: Task
@@ -85,7 +85,7 @@ class RunningTask:
     result: TaskResult | None = None
 
     def start(self) -> None:
-        from sereno.contrib.django.results import find  # noqa: PLC0415 - its table is there once Django is set up
+        from sereno.contrib.django.results import find  # noqa: PLC0415 - its model can be imported only after Django is set up
 
         self.result = find(self.app, str(self.ctx.job_id), self.task.backend)
         task_started.send_robust(type(self.task.get_backend()), task_result=self.result)
@@ -94,28 +94,28 @@ class RunningTask:
         return [TaskContext(task_result=self.result), *args] if self.task.takes_context else args
 
     def keeping(self, value: Any) -> tuple[LiteralString, list[Any]] | None:
-        """How to keep what it returned; None where there is nothing to keep.
+        """Return the statement that stores the return value; None if there is nothing to store.
 
-        What cannot be kept is said once, and not tried again: the work is done.
+        A value that cannot be stored makes the job dead: a retry would repeat work that is done.
         """
         try:
             plain = normalize_json(value)
             raw = stored(plain, InvalidArguments)
         except (TypeError, ValueError, InvalidArguments) as error:
-            raise Dead(f"what it returned cannot be kept: {error}") from error
+            raise Dead(f"its return value cannot be stored: {error}") from error
         if len(raw) > self.app.settings.arguments_limit:
             raise Dead(f"it returned {len(raw):,} bytes, the limit is {self.app.settings.arguments_limit:,}")
         object.__setattr__(self.result, "_return_value", plain)
         if plain is not None:
             return KEEP, [self.ctx.job_id, raw.decode()]
-        # Somebody may have sent back to work what had returned something.
+        # An earlier run of a requeued job may have stored a value.
         return (FORGET, [self.ctx.job_id]) if self.ctx.attempt > 1 else None
 
     def succeeded(self) -> None:
         self._finish(TaskResultStatus.SUCCESSFUL)
 
     def failed(self, error: BaseException) -> None:
-        """Unless it is tried again, which is not the end of it."""
+        """Send the signal of a failed task, unless the job will be retried."""
         policy = self.app.registry.find(self.ctx.task).retry
         ending: Any = error
         if (
@@ -130,19 +130,19 @@ class RunningTask:
             self._finish(TaskResultStatus.FAILED)
 
     def _finish(self, status: Any) -> None:
-        """A receiver that fails must not make a job that has succeeded run again."""
+        """Send `task_finished`; a receiver that fails must not make a successful job run again."""
         object.__setattr__(self.result, "status", status)
         object.__setattr__(self.result, "finished_at", timezone.now())
         task_finished.send_robust(type(self.task.get_backend()), task_result=self.result)
 
 
-# Whether there is another try does not depend on how long it waits.
+# The outcome does not depend on the random part of the delay.
 _NO_CHANCE = Random(0)  # noqa: S311 - see above
 
 
 @contextmanager
 def _connections() -> Iterator[None]:
-    """Before and after, as around a request: one that has broken or is too old is not used."""
+    """Close broken and too old connections before and after, as Django does around a request."""
     close_old_connections()
     reset_queries()
     try:

@@ -1,8 +1,9 @@
-"""A process that has imported the application, and forks isolated processes from it when it is told to.
+"""A process that has imported the application and forks isolated processes on request.
 
-Such a process starts within milliseconds and shares the memory of what was imported. The server runs nothing else: it
-has one thread, no event loop and no connection, so nothing can be lost or shared by accident in a fork. An application
-that starts threads or opens connections when it is imported cannot be forked safely; the server says so and ends.
+A forked process starts within milliseconds and shares the memory of the imported modules. The server runs nothing else:
+it has one thread, no event loop and no connection, so a fork cannot lose or share anything by accident. An application
+that starts threads or opens connections when it is imported cannot be forked safely; the server then reports why and
+exits.
 """
 
 import asyncio
@@ -25,27 +26,27 @@ from typing import Any, NoReturn
 
 import msgspec
 
-# How a task's module is called that was the main file of the worker.
+# Module name under which the main file of the worker is imported.
 MAIN = "__sereno_main__"
 LARGEST_MESSAGE = 1 << 20
-# Seconds until a server that does not end by itself is killed.
+# Seconds until a server that does not exit by itself is killed.
 PATIENCE = 2.0
 
 
 class Preload(msgspec.Struct):
-    """The first message to the server: what to import (a module, or the path of a main file), and where."""
+    """The first message to the server: the modules to import (by name, or a main file by path) and the import path."""
 
     path: list[str]
     environment: dict[str, str]
     modules: list[tuple[str, str | None]]
 
 
-class ForkFailed(Exception):  # noqa: N818 - an answer, and no error: another way is taken
+class ForkFailed(Exception):  # noqa: N818 - not an error: a fresh process is started instead
     """There is no server, or it cannot fork: start a fresh process instead."""
 
 
 class ForkServer:
-    """The server as the worker sees it."""
+    """The worker's handle of the fork server."""
 
     def __init__(self, preload: Preload, command: Sequence[str]) -> None:
         self._preload = preload
@@ -54,29 +55,29 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._starting: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
+        self._requests: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
         self._ended: dict[int, asyncio.Future[int]] = {}
 
     async def fork(self, descriptor: int) -> tuple[int, "asyncio.Future[int]"]:
-        """A process that has this descriptor: its number, and its exit code when it ends."""
+        """Fork a process that has this descriptor; return its pid and a future of its exit code."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
         try:
             await asyncio.shield(self._starting)
             await asyncio.shield(self._ready)
             if self._control is None:
-                raise ForkFailed("it ended")
+                raise ForkFailed("the fork server ended")
             socket.send_fds(self._control, [b"fork"], [descriptor])
         except OSError as error:
             raise ForkFailed(str(error)) from error
-        asked: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
-        self._asked.append(asked)
-        return await asked
+        request: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
+        self._requests.append(request)
+        return await request
 
     async def close(self) -> None:
         if self._starting is not None:
             await asyncio.wait([self._starting])
-        self._fail("it was closed")
+        self._fail("the fork server was closed")
         if self._process is None:
             return
         try:
@@ -95,31 +96,31 @@ class ForkServer:
                 *self._command, str(theirs.fileno()), str(os.getpid()), "server", pass_fds=[theirs.fileno()]
             )
         self._control = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._receive)
         ours.send(msgspec.json.encode(self._preload))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         assert self._control is not None
         try:
-            said = self._control.recv(LARGEST_MESSAGE).decode()
+            message = self._control.recv(LARGEST_MESSAGE).decode()
         except BlockingIOError:
             return
         except OSError:
-            said = ""
-        match said.split():
+            message = ""
+        match message.split():
             case ["ready"]:
                 self._ready.set_result(None)
             case ["forked", pid]:
                 ended = self._ended[int(pid)] = asyncio.get_running_loop().create_future()
-                asked = self._asked.popleft()
-                if not asked.done():
-                    asked.set_result((int(pid), ended))
+                request = self._requests.popleft()
+                if not request.done():
+                    request.set_result((int(pid), ended))
             case ["ended", pid, code]:
                 self._ended.pop(int(pid)).set_result(int(code))
             case ["unfit", *why]:
                 self._fail(" ".join(why))
             case _:
-                self._fail("it ended")
+                self._fail("the fork server ended")
 
     def _fail(self, why: str) -> None:
         if self._control is None:
@@ -127,20 +128,20 @@ class ForkServer:
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        unanswered: list[asyncio.Future[Any]] = [self._ready, *self._asked]
-        for waiting in unanswered:
+        pending: list[asyncio.Future[Any]] = [self._ready, *self._requests]
+        for waiting in pending:
             if not waiting.done():
                 waiting.set_exception(ForkFailed(why))
-                # Somebody may wait for it or not.
+                # Mark the exception as retrieved: it is possible that no task awaits this future.
                 waiting.exception()
-        # They ended with their server.
+        # The forked processes end together with their server.
         for ended in self._ended.values():
             ended.set_result(-signal.SIGKILL)
         self._ended.clear()
 
 
 def import_task_module(name: str, main_file: str | None) -> ModuleType:
-    """The module of a task. A main file is imported under another name, so that it does not start a second worker."""
+    """Import and return the module of a task. A main file gets another name, so that it starts no second worker."""
     if main_file is None:
         return importlib.import_module(name)
     if MAIN not in sys.modules:
@@ -158,36 +159,36 @@ def import_task_module(name: str, main_file: str | None) -> ModuleType:
 
 
 def serve_forks(control: socket.socket, run: Callable[[int, int], None]) -> None:
-    """The main function of the server. `run` is that of a forked process: its descriptor, its parent's number."""
+    """Run the fork server. `run` is the main function of a forked process; it gets a descriptor and the parent pid."""
     preload = msgspec.json.decode(control.recv(LARGEST_MESSAGE), type=Preload)
     sys.path[:] = preload.path
     os.environ |= preload.environment
     sockets = _open_sockets()
     for name, main_file in preload.modules:
-        # What cannot be imported is told by the job that needs it, in a process of its own.
+        # A module that cannot be imported fails the job that needs it, in its own process, with the real error.
         with suppress(Exception):
             import_task_module(name, main_file)
     if why := _unfit(sockets):
         control.send(f"unfit {why}".encode())
         return
-    # What was imported is shared with the forked processes; a collection there would write to all of it.
+    # Imported objects are shared with the forked processes; a garbage collection there would write to all of them.
     gc.collect()
     gc.freeze()
-    news, tells = socket.socketpair()
-    tells.setblocking(False)
+    wakeup_reader, wakeup_writer = socket.socketpair()
+    wakeup_writer.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wakeup_writer.fileno(), warn_on_full_buffer=False)
     control.send(b"ready")
     while True:
-        found, _, _ = select.select([control, news], [], [])
-        if news in found:
-            news.recv(4096)
-            _tell_ended(control)
+        found, _, _ = select.select([control, wakeup_reader], [], [])
+        if wakeup_reader in found:
+            wakeup_reader.recv(4096)
+            _report_ended(control)
         if control in found:
             message, descriptors, _, _ = socket.recv_fds(control, LARGEST_MESSAGE, 1)
             if not message:
                 return
-            _fork(control, (news, tells), descriptors[0], run)
+            _fork(control, (wakeup_reader, wakeup_writer), descriptors[0], run)
 
 
 def _fork(
@@ -217,13 +218,13 @@ def _be_child(
             each.close()
         run(descriptor, server)
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - whatever it is, this process must not go on as a second server
+    except BaseException:  # noqa: BLE001 - whatever it is, this process must not continue as a second server
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _tell_ended(control: socket.socket) -> None:
+def _report_ended(control: socket.socket) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -235,7 +236,7 @@ def _tell_ended(control: socket.socket) -> None:
 
 
 def _unfit(sockets: int) -> str | None:
-    """Why what was imported cannot be forked; None when it can."""
+    """Return why the imported application cannot be forked; None if it can."""
     threads = max(threading.active_count(), len(list(Path("/proc/self/task").iterdir())))
     if threads > 1:
         return f"the application starts {threads - 1} threads when it is imported"

@@ -1,9 +1,9 @@
-"""Jobs in a process of their own, which can be killed without harming anybody else.
+"""Runs jobs in separate processes, which can be killed without affecting other jobs.
 
-A process is kept for the next isolated job as long as it ends its jobs cleanly, and for a minute. On Linux it is forked
-from a server that has imported the application already (see fork_server); elsewhere, or where that is not possible, it
-is a fresh one. It speaks JSON lines over a socket of its own, so a handler may print what it likes. The task is found
-again by module and name, as an import would.
+A process that finishes its job cleanly is reused for the next isolated job, and ends after a minute without one. On
+Linux it is forked from a server that has already imported the application (see fork_server); elsewhere, or if that is
+not possible, it is started fresh. It exchanges JSON lines over its own socket, so a handler may print to stdout. The
+task is found by module and name, as with an import.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from sereno.worker.log_writer import LAST_WORDS
 SETTLED_ELSEWHERE = Settlement("succeeded")
 LINE_LIMIT = 64 * 1024 * 1024
 COMMAND = (sys.executable, "-m", "sereno.worker.isolation.process")
-# A process that waits this long for its next job ends; so does, later, the server that forks them.
+# Seconds without a job after which a process ends, and after which the fork server ends.
 IDLE_SECONDS = 60.0
 SERVER_IDLE_SECONDS = 600.0
 
 
 class Order(msgspec.Struct):
-    """What the other process is told: where the task is, and the job."""
+    """The request to a process: where to find the task, and the job."""
 
     module: str
     qualname: str
@@ -52,7 +52,7 @@ class Order(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """What it says in the end: the decision, made where the exception was real."""
+    """The response of a process: the settlement, decided there because the exception object exists only there."""
 
     outcome: str
     delay: float = 0.0
@@ -73,7 +73,7 @@ class Introduction(msgspec.Struct):
 
 
 class _Process:
-    """A process of its own. `ended` is its exit code when it has ended."""
+    """An isolated process. `ended`: a future of its exit code."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _Process:
         self.idle_since = 0.0
 
     async def ask(self, line: bytes, on_ready: Callable[[], None]) -> bytes | None:
-        """Its answer; an empty one if it died at work, None if it died before that."""
+        """Return its response; empty if it died during the job, None if it died before the job started."""
         self.writer.write(line + b"\n")
         try:
             await self.writer.drain()
@@ -105,7 +105,7 @@ class _Process:
             return b""
 
     async def leave(self) -> None:
-        """Ended in peace: what its last job said is still on its way to the central log."""
+        """Let the process exit by itself, so that the last log lines of its job reach the central log."""
         self.writer.close()
         try:
             async with asyncio.timeout(LAST_WORDS + 1):
@@ -114,7 +114,7 @@ class _Process:
             await self.kill()
 
     async def kill(self) -> int:
-        # By its number: Process.kill() polls first, and would take the exit status away from whoever waits for it.
+        # By pid: Process.kill() polls first, and would take the exit status away from the task that awaits it.
         with suppress(ProcessLookupError):
             if not self.ended.done():
                 os.kill(self.pid, signal.SIGKILL)
@@ -123,9 +123,9 @@ class _Process:
 
 
 class IsolationPool:
-    """The processes of one worker that run one job each.
+    """The isolated processes of one worker, each with one job at a time.
 
-    `announce` writes down which suspects run alone (job: attempt), before they begin; False when the session is over.
+    `announce` stores which suspects run alone (job: attempt) before they start; it returns False if the session ended.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class IsolationPool:
 
     @staticmethod
     def can_find(definition: TaskDefinition) -> bool:
-        """Whether another process can import the task."""
+        """Return whether another process can import the task."""
         return "<locals>" not in definition.function.__qualname__
 
     async def run(
         self, definition: TaskDefinition, job: ClaimedJob, session: int, on_ready: Callable[[], None]
     ) -> Ending:
-        """One job, alone; `on_ready` when its process has started and imported the task. Cancelling kills it."""
+        """Run one job in a process. `on_ready` is called once the task is imported. Cancelling kills the process."""
         if not self.can_find(definition):
             raise ConfigurationError(
                 f"task {definition.name} cannot be isolated: define it at the top level of a module"
@@ -160,7 +160,7 @@ class IsolationPool:
         self._suspects[job.id] = job.attempt
         try:
             if not await self._announce(self._suspects):
-                return ReleasedAttempt("its session is over", started=False)
+                return ReleasedAttempt("its session ended before it started", started=False)
             return await self._run(definition, job, session, on_ready)
         except DatabaseUnavailable as error:
             return ReleasedAttempt(f"it could not be announced as a suspect: {error}", started=False)
@@ -172,20 +172,20 @@ class IsolationPool:
     ) -> Ending:
         order = msgspec.json.encode(_order(definition, job, session))
         while True:
-            kept = bool(self._idle)
-            process = self._idle.pop() if kept else await self._spawn()
+            is_reused = bool(self._idle)
+            process = self._idle.pop() if is_reused else await self._spawn()
             reply = await self._ask(process, order, on_ready)
             if reply:
                 self._used_at = process.idle_since = monotonic()
                 self._idle.append(process)
                 return _ending(msgspec.json.decode(reply, type=Answer))
             code = await process.kill()
-            # One that was kept may have died while it waited, which says nothing about this job: it had not begun.
-            if reply is not None or not kept:
-                return CrashedAttempt(f"its process died ({_spoken(code)})")
+            # A reused process may have died while it was idle. The job had not started then, so try another process.
+            if reply is not None or not is_reused:
+                return CrashedAttempt(f"its process died ({_exit_text(code)})")
 
     def trim(self) -> None:
-        """Let processes go that nobody has needed for a while; called every moment by the worker."""
+        """End processes that have been idle for a while. The worker calls this a few times a second."""
         now = monotonic()
         while self._idle and now > self._idle[0].idle_since + IDLE_SECONDS:
             self._let_go(self._idle.pop(0).leave())
@@ -203,7 +203,7 @@ class IsolationPool:
             await process.kill()
         await asyncio.gather(*(process.leave() for process in self._idle), *self._leaving)
         self._idle.clear()
-        # Its processes end with it.
+        # The forked processes end together with the server.
         if self._server is not None:
             await self._server.close()
 
@@ -232,7 +232,7 @@ class IsolationPool:
         return _Process(pid, ended, reader, writer)
 
     async def _start(self, descriptor: int) -> tuple[int, "asyncio.Future[int]"]:
-        """A process with this descriptor: forked where that is possible, else fresh."""
+        """Start a process with this descriptor, forked if possible; return its pid and a future of its exit code."""
         self._used_at = monotonic()
         if self._forks:
             if self._server is None:
@@ -242,7 +242,7 @@ class IsolationPool:
                 return await server.fork(descriptor)
             except ForkFailed as error:
                 self._forks = self._server is not server
-                emit(logging.INFO, "isolation.fresh", f"isolated processes are started afresh, not forked: {error}")
+                emit(logging.INFO, "isolation.fresh", f"isolated processes are started fresh, not forked: {error}")
         process = await asyncio.create_subprocess_exec(
             *COMMAND, str(descriptor), str(os.getpid()), pass_fds=[descriptor]
         )
@@ -254,12 +254,12 @@ class IsolationPool:
 
 
 def runs_alone(definition: TaskDefinition, job: ClaimedJob) -> bool:
-    """Isolated tasks, and suspects: a process died while they ran in it, so next time only they can be harmed."""
+    """Return whether a job needs its own process: an isolated task, or a suspect, whose last process died with it."""
     return definition.isolate or (job.crashes > 0 and IsolationPool.can_find(definition))
 
 
 def environment(url: str, settings: Settings) -> dict[str, str]:
-    """The application is imported once more, and must not look for another database than its worker has."""
+    """Return the variables that make the application, when it is imported again, use the database of its worker."""
     return {"SERENO_DATABASE_URL": url, "SERENO_SCHEMA": settings.schema}
 
 
@@ -268,7 +268,7 @@ def _path() -> list[str]:
 
 
 def _module(definition: TaskDefinition) -> tuple[str, str | None]:
-    """Where the task is: its module, and the file of it if that is the main one."""
+    """Return the module of the task, and its file if that is the main module."""
     name = definition.function.__module__
     return name, getattr(sys.modules.get("__main__"), "__file__", None) if name == "__main__" else None
 
@@ -278,21 +278,21 @@ def _order(definition: TaskDefinition, job: ClaimedJob, session: int) -> Order:
     return Order(module, definition.function.__qualname__, main_file, job, session)
 
 
-def _ending(answer: Answer) -> Settlement:
-    if answer.settled:
+def _ending(response: Answer) -> Settlement:
+    if response.settled:
         return SETTLED_ELSEWHERE
     return Settlement(
-        outcome=answer.outcome,  # type: ignore[arg-type]  # it was a Settlement's outcome on the other side
-        delay=answer.delay,
-        until=answer.until,
-        reason=answer.reason,
-        error=answer.error,
-        failed=answer.failed,
-        throttle=answer.throttle,
+        outcome=response.outcome,  # type: ignore[arg-type]  # the outcome of a Settlement in the other process
+        delay=response.delay,
+        until=response.until,
+        reason=response.reason,
+        error=response.error,
+        failed=response.failed,
+        throttle=response.throttle,
     )
 
 
-def _spoken(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

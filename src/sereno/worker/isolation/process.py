@@ -1,6 +1,6 @@
-"""The process of an isolated task: `python -m sereno.worker.isolation.process FD PARENT` runs jobs one by one.
+"""The process of isolated tasks: `python -m sereno.worker.isolation.process FD PARENT` runs jobs one by one.
 
-With the word `server` behind it, it runs none, and forks processes that do.
+With the extra argument `server` it runs no jobs, but forks processes that do.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, parent: int, *, is_server: bool = False) -> None:
-    # The worker decides when this ends: Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
+    # The worker decides when this process ends; Ctrl-C in a terminal reaches the whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
-        # Nobody is left to read the answer when the worker is gone, even if the handler blocks our loop.
+        # Without the worker, the outcome cannot be settled: die with it, even if the handler blocks our loop.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have gone before we could ask to go with it; what it has sent is still to be read, and not ours to do.
+    # The worker may have died before prctl; a job that it has already sent must not run then.
     if os.getppid() != parent:
         os._exit(0)
     if is_server:
@@ -51,7 +51,7 @@ async def _serve(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
     first = await reader.readline()
     if not first:
-        # The worker has changed its mind.
+        # The worker closed the connection without sending a job.
         return
     introduction = msgspec.json.decode(first, type=Introduction)
     sys.path[:] = introduction.path
@@ -61,26 +61,26 @@ async def _serve(connection: socket.socket) -> None:
     async with LogWriter(introduction.url, settings):
         while line := await reader.readline():
             order = msgspec.json.decode(line, type=Order)
-            answer = await _attempt(order, database, lambda: writer.write(b"ready\n"))
-            writer.write(msgspec.json.encode(answer) + b"\n")
+            response = await _attempt(order, database, lambda: writer.write(b"ready\n"))
+            writer.write(msgspec.json.encode(response) + b"\n")
             await writer.drain()
     os._exit(0)
 
 
-async def _attempt(order: Order, database: Database, say_ready: Callable[[], None]) -> Answer:
+async def _attempt(order: Order, database: Database, send_ready: Callable[[], None]) -> Answer:
     job = order.job
     definition: TaskDefinition | None = None
     context = Context(job, order.session, database)
     ending: Ending
     try:
         definition = _find(order)
-        # From here on the time is the handler's.
-        say_ready()
+        # The handler's timeout starts here.
+        send_ready()
         context = Context(job, order.session, database, keep_history=definition.history)
         ending = await _call(definition, context, order)
     except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
         if definition is None:
-            say_ready()
+            send_ready()
         ending = error
     decision = settlement(
         ending,
@@ -117,7 +117,7 @@ async def _call(definition: TaskDefinition, context: Context, order: Order) -> E
         return result.error
     if definition.batch and result is not None:
         (result,) = result
-    # Not isinstance: it would ask the value itself, and a value may raise.
+    # Not isinstance: it reads `__class__` of the value, which may raise.
     return result if issubclass(type(result), BaseException) else None
 
 

@@ -1,4 +1,4 @@
-"""Which jobs may run in processes of their own now: a few at once, suspects in at most half of a queue's slots."""
+"""Limits isolated processes: a few at once, and suspects in at most half of the slots of a queue."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -11,8 +11,8 @@ from sereno.jobs.limits.lane_claim import FreeProcesses
 class IsolationSlots:
     """The isolated calls of one worker process, at most `most`.
 
-    A suspect whose next crash is its last runs with no other suspect beside it: should the whole worker die with it,
-    no other suspect is charged for what may have been its fault.
+    A suspect whose next crash would be its last runs with no other suspect beside it: if the whole worker dies, no
+    other suspect is charged for a crash that this one may have caused.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,20 +24,20 @@ class IsolationSlots:
         return self._most - len(self._running)
 
     def admits(self, job: ClaimedJob, slots: int) -> bool:
-        """Whether it may start now, in a queue of so many slots."""
+        """Return whether the job may start now; `slots`: those of its queue."""
         if self.free <= 0:
             return False
         if not job.crashes:
             return True
         suspects = [other for other in self._running.values() if other.crashes]
-        if suspects and (_is_on_last_life(job) or any(map(_is_on_last_life, suspects))):
+        if suspects and (_is_before_last_crash(job) or any(map(_is_before_last_crash, suspects))):
             return False
         return sum(other.queue == job.queue for other in suspects) < max(1, slots // 2)
 
     def free_for(self, isolated: Collection[str], queues: Mapping[str, int]) -> FreeProcesses:
-        """What may be claimed to start now; `queues`: their slots."""
+        """Return the free processes for the next claim; `isolated`: isolated tasks, `queues`: slots by queue."""
         suspects = [other for other in self._running.values() if other.crashes]
-        if any(map(_is_on_last_life, suspects)):
+        if any(map(_is_before_last_crash, suspects)):
             return FreeProcesses(isolated, max(0, self.free), dict.fromkeys(queues, 0))
         running = Counter(other.queue for other in suspects)
         most = {queue: max(1, slots // 2) - running[queue] for queue, slots in queues.items()}
@@ -47,9 +47,9 @@ class IsolationSlots:
         self._running[job.id] = job
 
     def end(self, job_id: int) -> bool:
-        """Whether it was isolated; another one may start then."""
+        """Free the process of a job; return whether it had one."""
         return self._running.pop(job_id, None) is not None
 
 
-def _is_on_last_life(job: ClaimedJob) -> bool:
+def _is_before_last_crash(job: ClaimedJob) -> bool:
     return job.crashes + 1 >= CRASH_LIMIT

@@ -1,8 +1,8 @@
-"""Duties that one worker of many does now and then, on a connection that nothing else waits for.
+"""Periodic maintenance duties, each done by one worker of many, on a connection that nothing else uses.
 
-A duty is a list of steps. A step does one page of its work, bounded in rows and in time, and says whether there is
-more. So a time limit never throws away more than a page, the next round goes on where this one stopped, and a step that
-fails holds up no other.
+A duty is a list of steps. A step does one page of its work, bounded in rows and in time, and returns whether there is
+more. So a timeout never discards more than a page, the next round continues where this one stopped, and a step that
+fails does not block the others.
 """
 
 import logging
@@ -23,10 +23,11 @@ from sereno.worker import sessions
 
 _T = TypeVar("_T")
 
-# Seconds between two questions whether a duty is due, each of them a connection and a statement: as often as the most
-# frequent duty, and no more, because an idle worker asks one query a second in all.
+# Seconds between two checks whether a duty is due; each costs a connection and a statement. As frequent as the most
+# frequent duty and no more, because an idle worker runs one query a second in total.
 ASK_EVERY = 60.0
-# Seconds that a page may take: the server gives up first, so that it does not go on with what nobody waits for.
+# Seconds that a page may take, for the client and for the server. The server gives up first, so that it does not
+# continue a statement whose client is gone.
 MAINTENANCE_TIMEOUT = 60.0
 STATEMENT_TIMEOUT = 50.0
 
@@ -35,7 +36,7 @@ Page: TypeAlias = Callable[[Line], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Part of a duty. `page` does a bounded part of it and returns whether there is more."""
+    """Part of a duty. `page` does a bounded part of the work and returns whether there is more."""
 
     name: str
     page: Page
@@ -43,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """What one worker of many does every so many seconds."""
+    """Work that one worker of many does every `every` seconds."""
 
     name: str
     every: float
@@ -51,7 +52,7 @@ class Duty:
 
 
 class Maintenance(Service):
-    """Does the duties that are due, a page at a time, the steps in turn. The connection is open only while it works."""
+    """Does the due duties page by page, their steps in turn. Its connection is open only while there is work."""
 
     def __init__(self, name: str, line: Line, duties: Sequence[Duty]) -> None:
         super().__init__(name)
@@ -59,11 +60,11 @@ class Maintenance(Service):
         self._duties = {duty.name: duty for duty in duties}
         self._every = {duty.name: duty.every for duty in duties}
         self._left: deque[Step] = deque()
-        self._asked_at = float("-inf")
+        self._checked_at = float("-inf")
 
     async def run_once(self) -> float:
-        if not self._left or monotonic() > self._asked_at + ASK_EVERY:
-            await self._ask()
+        if not self._left or monotonic() > self._checked_at + ASK_EVERY:
+            await self._take_due()
         if not self._left:
             await self._line.close()
             return ASK_EVERY * random.uniform(1.0, 1.1)  # noqa: S311 - jitter
@@ -74,8 +75,8 @@ class Maintenance(Service):
         await super().stop()
         await self._line.close()
 
-    async def _ask(self) -> None:
-        self._asked_at = monotonic()
+    async def _take_due(self) -> None:
+        self._checked_at = monotonic()
         for name in sorted(await self._line.run(sessions.take_duties(self._every))):
             self._left.extend(step for step in self._duties[name].steps if step not in self._left)
 
@@ -83,19 +84,19 @@ class Maintenance(Service):
         step = self._left.popleft()
         try:
             more = await step.page(self._line)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with one step, the others go on
-            words = f"{self.name}: {step.name} stopped and goes on the next time: {first_line(error)}"
-            emit(logging.WARNING, "maintenance.stopped", words, step=step.name)
+        except Exception as error:  # noqa: BLE001 - one failing step must not stop the others
+            message = f"{self.name}: {step.name} failed and continues the next time: {first_line(error)}"
+            emit(logging.WARNING, "maintenance.stopped", message, step=step.name)
         else:
             if more:
                 self._left.append(step)
 
 
 def maintenance_line(url: str, settings: Settings, role: str) -> Line:
-    """Return a connection on which the server itself gives up a statement that takes too long."""
+    """Return a connection with a statement timeout on the server."""
     return Line(url, settings, role, statement_timeout=STATEMENT_TIMEOUT)
 
 
 async def run_page(line: Line, operation: Operation[_T]) -> _T:
-    """Run one page. Each of its statements commits by itself: no lock is held while this process is busy elsewhere."""
+    """Run one page. Each statement commits by itself, so no lock is held while this process is busy elsewhere."""
     return await line.run(operation, MAINTENANCE_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What a worker keeps in order once an hour: partitions ahead of time, and nothing behind its retention."""
+"""Hourly housekeeping: creates partitions ahead of time and deletes what is past its retention."""
 
 import logging
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from sereno.worker.maintenance.retention import HOUSEKEEPING_EVERY, drop_attempt
 _T = TypeVar("_T")
 
 UNKNOWN_TASKS_EVERY = 60.0
-# Seconds after which lanes that have passed over jobs are read from the beginning: a worker that knows their tasks may
-# have come.
+# Seconds after which lanes that skipped jobs are read from the beginning: a worker that knows their tasks may have
+# started.
 REREAD_LANES_EVERY = 60.0
 
 
 def duties(settings: Settings) -> list[Duty]:
-    """What one worker of many does beside its jobs."""
+    """Return the duties that one worker of many does beside its jobs."""
     steps = [
         Step("partitions of history", _all_of(lambda: partitions.make_partitions("history"))),
         Step("partitions of attempts", _all_of(lambda: partitions.make_partitions("attempts"))),
@@ -35,7 +35,7 @@ def duties(settings: Settings) -> list[Duty]:
         steps += _retention_of_jobs(settings)
     steps += [
         Step("sessions and keys that ended", _pages_of(sessions.forget_ended)),
-        Step("answers to old requests", _pages_of(tokens.forget_answers)),
+        Step("responses to old requests", _pages_of(tokens.forget_answers)),
         Step("sign-outs of ended cookies", _pages_of(tokens.forget_sign_outs)),
         Step("old figures", _pages_of(minute_stats.forget)),
         Step("idle lanes", PagedWalk(limits.FIRST, limits.sweep_lanes)),
@@ -45,9 +45,7 @@ def duties(settings: Settings) -> list[Duty]:
     unknown = Step("unknown tasks", _report_unknown_tasks)
     return [
         Duty("unknown_tasks", UNKNOWN_TASKS_EVERY, [unknown]),
-        Duty(
-            "reread_lanes", REREAD_LANES_EVERY, [Step("lanes that have passed over jobs", _all_of(lane_claim.reread))]
-        ),
+        Duty("reread_lanes", REREAD_LANES_EVERY, [Step("lanes that skipped jobs", _all_of(lane_claim.reread))]),
         Duty("housekeeping", HOUSEKEEPING_EVERY, steps),
     ]
 
@@ -74,9 +72,9 @@ def _retention_of_jobs(settings: Settings) -> list[Step]:
 
 
 class PagedWalk:
-    """Pages along a key: `page` is given where it begins, and returns where the next one does, None after the last.
+    """Reads pages along a key: `page` gets the key to start at and returns the next one, None after the last page.
 
-    A page that fails leaves the place as it was, so the next round begins there.
+    A page that fails leaves the place unchanged, so the next round starts there again.
     """
 
     def __init__(self, first: _T, page: Callable[[_T], Operation[_T | None]]) -> None:
@@ -90,7 +88,7 @@ class PagedWalk:
 
 
 def _pages_of(operation: Callable[[], Operation[bool]]) -> Page:
-    """Pages that begin where the last one ended, because that is gone."""
+    """Return a page function for an operation that deletes what it has read, so it needs no place."""
 
     async def page(line: Line) -> bool:
         return await run_page(line, operation())
@@ -99,7 +97,7 @@ def _pages_of(operation: Callable[[], Operation[bool]]) -> Page:
 
 
 def _all_of(operation: Callable[[], Operation[_T]]) -> Page:
-    """Something small, in one go."""
+    """Return a page function that runs a small operation as a whole."""
 
     async def page(line: Line) -> bool:
         await run_page(line, operation())
@@ -113,7 +111,7 @@ async def _report_unknown_tasks(line: Line) -> bool:
         emit(
             logging.WARNING,
             "task.unknown",
-            f"queue {queue}: {count} or more jobs of task {task} wait, and no living worker knows that task",
+            f"queue {queue}: {count} or more jobs of task {task} wait, and no live worker knows that task",
             queue=queue,
             task=task,
         )

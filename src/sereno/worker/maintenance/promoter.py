@@ -1,8 +1,8 @@
-"""Keeps time for everybody: due jobs become ready, silent sessions are declared dead, their jobs come back.
+"""Makes due jobs ready, declares sessions with expired leases dead, and rescues the jobs of dead sessions.
 
-Any number of workers do this; SKIP LOCKED and fenced statements make it harmless. One cheap look every few seconds,
-or when the next future job is due, says whether there is anything to do. What else there is to maintain runs beside it,
-on connections of its own: see `maintenance`.
+Every worker does this; SKIP LOCKED and fenced statements make it safe. One cheap query every few seconds, or when the
+next scheduled job is due, shows whether there is anything to do. Other maintenance runs on separate connections: see
+`duties`.
 """
 
 import logging
@@ -20,21 +20,22 @@ from sereno.worker import sessions
 from sereno.worker.floor import Ages, LookBack, exceeded_time
 from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, Duty, Step
 
+# Seconds between two queries for due work.
 LOOK_EVERY = 5.0
-# Jobs that became due longer ago than this are found by looking at everything.
+# Seconds; jobs that became due longer ago are found by a look-back over all ages.
 RECENT = 60.0
-# What a look costs on a healthy table, in seconds, and the time limit of one.
+# Cost of an ordinary query on a healthy table, and the time limit of a look-back, in seconds.
 ORDINARY_LOOK, LOOK_BACK_TIMEOUT = 0.005, 10.0
-# Seconds between two scans for jobs overdue by more than RECENT. Only a transaction that long leaves such jobs.
+# Seconds between two scans for jobs overdue by more than RECENT, which only a transaction of that length leaves.
 OVERDUE_EVERY = 20.0
 FULL_RESCUE_EVERY = 60.0
 
 
 class Promoter(Service):
-    """What time brings."""
+    """Promotes due jobs and rescues jobs of dead sessions."""
 
     def __init__(self, line: Line, on_promoted: Callable[[], None]) -> None:
-        super().__init__("keeper")
+        super().__init__("promoter")
         self._line = line
         self._on_promoted = on_promoted
         self._look_back = LookBack(OVERDUE_EVERY)
@@ -43,7 +44,7 @@ class Promoter(Service):
     async def run_once(self) -> float:
         found = await self._line.run(sessions.look(RECENT))
         if found.expired_sessions:
-            await self._bury_sessions()
+            await self._expire_sessions()
         if found.orphans or found.expired_sessions:
             await rescue(self._line)
         rest = await self._promote_or_rest(found.next_due)
@@ -58,20 +59,23 @@ class Promoter(Service):
         return rest if next_due is None else min(rest, next_due + 0.001)
 
     def clock_was_set(self) -> None:
-        """Or may have been, while nobody listened: what is due now may have been due for long."""
+        """Search all ages next, because the clock was set, or may have been while the listener was disconnected."""
         self._look_back.ask()
         self.wake()
 
     async def _promote(self) -> float:
-        """Of the recent past: under a pinned snapshot, the entries of jobs promoted long ago are still in the index."""
+        """Promote jobs that became due recently.
+
+        A longer range would be slow under a pinned snapshot, which retains the index entries of promoted jobs.
+        """
         moved = await self._line.run(transitions.promote(RECENT), MAINTENANCE_TIMEOUT)
         if moved:
             self._on_promoted()
-        # Nothing moved although something is due: another worker holds those rows right now.
+        # Nothing was promoted although jobs are due: another worker holds those rows right now.
         return 0.0 if moved else 0.05
 
     async def _promote_overdue(self) -> int:
-        """What became due longer ago: a clock that was moved, or a slow transaction, makes such jobs."""
+        """Promote jobs that became due longer ago, left by a clock that was set or by a slow transaction."""
         began = monotonic()
         older, younger = self._ages.part
         try:
@@ -81,7 +85,8 @@ class Promoter(Service):
                 raise
             self._look_back.failed(monotonic())
             self._ages.failed()
-            emit(logging.WARNING, "promotion.slow", f"a look for jobs overdue by {younger:.0f} s or more took too long")
+            message = f"the search for jobs overdue by {younger:.0f} s or more exceeded its time limit"
+            emit(logging.WARNING, "promotion.slow", message)
             return 0
         now = monotonic()
         self._look_back.done(now, now - began, ORDINARY_LOOK)
@@ -92,18 +97,18 @@ class Promoter(Service):
             self._ages.done(now - began)
         return moved
 
-    async def _bury_sessions(self) -> None:
+    async def _expire_sessions(self) -> None:
         for session, host, pid in await self._line.run(sessions.expire()):
             emit(
                 logging.ERROR,
                 "session.dead",
-                f"session {session} ({host}, pid {pid}) let its lease run out: its jobs come back",
+                f"session {session} ({host}, pid {pid}) is dead: its lease expired; its jobs will be ready again",
                 session=session,
             )
 
 
 async def rescue(line: Line, *, everywhere: bool = False) -> int:
-    """Bring back the jobs of sessions that are not alive; answers how many."""
+    """Make the jobs of sessions that are not alive ready again; return how many."""
     total = 0
     while saved := await line.run(sessions.rescue(everywhere=everywhere), MAINTENANCE_TIMEOUT):
         total += len(saved)
@@ -117,5 +122,5 @@ async def _rescue_everywhere(line: Line) -> bool:
     return False
 
 
-# Beside the keeper and not in it: where many entries of dead rows lie in the way, this takes long.
+# A separate duty and not part of the promoter, because it is slow if the index has many entries of dead rows.
 RESCUE_EVERYWHERE = Duty("rescue", FULL_RESCUE_EVERY, [Step("rescue everywhere", _rescue_everywhere)])

@@ -1,6 +1,6 @@
-"""Days that are past their retention: dropped whole, and never at the price of those who write.
+"""Drops daily partitions that are past their retention, without blocking writers.
 
-What goes to the archive is left to it: nothing is deleted before its file was read back and verified.
+Archived tables are left to the archiver, which deletes nothing before its file was read back and verified.
 """
 
 import logging
@@ -17,16 +17,16 @@ from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT, run_page
 HOUSEKEEPING_EVERY = 3600.0
 
 
-async def drop_days(line: Line, kept: partitions.PartitionedTable, retention: int) -> None:
-    """Drop partitions older than so many days; those that somebody reads, later."""
-    for name in await run_page(line, partitions.old_partitions(kept, retention)):
-        await _drop_day(line, kept, name)
+async def drop_days(line: Line, table: partitions.PartitionedTable, retention: int) -> None:
+    """Drop partitions older than `retention` days; a partition that is being read is tried again later."""
+    for name in await run_page(line, partitions.old_partitions(table, retention)):
+        await _drop_day(line, table, name)
 
 
 async def drop_attempt_day(line: Line, retention: int) -> bool:
-    """Do a page of the oldest day of attempts that is past its retention; return whether there is more.
+    """Process a page of the oldest day of attempts past its retention; return whether there is more.
 
-    One after the other: what is carried over from a day may land in the next one.
+    Days are processed one after the other, because rows that are carried over from a day may land in the next one.
     """
     names = await run_page(line, partitions.old_partitions("attempts", retention))
     if not names:
@@ -36,19 +36,19 @@ async def drop_attempt_day(line: Line, retention: int) -> bool:
     return await _drop_day(line, "attempts", names[0]) and len(names) > 1
 
 
-async def _drop_day(line: Line, kept: partitions.PartitionedTable, name: str) -> bool:
+async def _drop_day(line: Line, table: partitions.PartitionedTable, name: str) -> bool:
     try:
-        await run_page(line, partitions.drop_partition(kept, name))
+        await run_page(line, partitions.drop_partition(table, name))
     except DatabaseUnavailable as error:
-        # Somebody reads it: it must not make others queue behind its lock. The next hour is early enough.
+        # A query reads the partition. Waiting for its lock would block other sessions, so try again in an hour.
         emit(logging.WARNING, "history.kept", f"partition {name} could not be dropped now: {error}")
         return False
-    emit(logging.INFO, "history.dropped", f"partition {name} is past its retention: dropped")
+    emit(logging.INFO, "history.dropped", f"partition {name} was dropped: it is past its retention")
     return True
 
 
 async def forget_lines(line: Line, settings: Settings) -> bool:
-    """A batch of log lines that are past their retention; whether there may be more. An archive takes its own."""
+    """Delete a batch of log lines past their retention, unless they are archived; return whether there may be more."""
     if settings.archives("logs"):
         return False
     return await line.run(central_log.forget(settings.log_retention), MAINTENANCE_TIMEOUT)

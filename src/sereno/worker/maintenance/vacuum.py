@@ -1,9 +1,9 @@
-"""Vacuums the tables that jobs pass through, sooner than autovacuum does.
+"""Vacuums the job tables sooner than autovacuum does.
 
-Autovacuum looks once a minute (`autovacuum_naptime`), whatever the parameters of a table say, and every settled job
-leaves two dead rows: at 15,000 jobs/s the table has hundreds of megabytes by then. So a worker that has settled many
-jobs looks at the server's own figures, and vacuums what has too many dead rows. One worker of all does it, and for a
-small share of the time: while an old transaction pins a snapshot, a vacuum reads the table and cleans nothing.
+Autovacuum checks once a minute (`autovacuum_naptime`), whatever the parameters of a table, and every settled job leaves
+two dead rows: at 15,000 jobs/s the table has grown by hundreds of megabytes until then. So a worker that has settled
+many jobs reads the server's statistics and vacuums tables with too many dead rows. Only one worker at a time does this,
+for a small share of the time: while an old transaction pins a snapshot, a vacuum reads the table and removes nothing.
 """
 
 import logging
@@ -18,21 +18,21 @@ from sereno.telemetry.service import Service
 from sereno.worker import sessions
 from sereno.worker.maintenance.duties import MAINTENANCE_TIMEOUT
 
-# Seconds between two looks.
+# Seconds between two checks.
 LOOK_EVERY = 5.0
-# Jobs that this worker has settled since its last look, before it looks again.
+# Jobs that this worker has to settle between two checks.
 ENOUGH = 5_000
-# The share of the time that vacuums of a table may take.
+# Share of the time that vacuums of a table may take.
 SHARE = 0.1
 
 
 class Vacuum(Service):
-    """Looks after this worker has settled many jobs. Its connection is open only while it works."""
+    """Checks the tables after this worker has settled many jobs. Its connection is open only while it works."""
 
     def __init__(self, line: Line, settings: Settings) -> None:
         super().__init__("vacuum")
         self._line = line
-        # A vacuum cannot run inside of a transaction, and behind a pooler everything is in one.
+        # VACUUM cannot run inside a transaction, and behind a transaction pooler every statement is in one.
         self._is_able = not settings.transaction_pooler
         self._settled = 0
 

@@ -1,15 +1,15 @@
-"""One table."""
+"""The table of orders."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """What somebody bought."""
+    """An order of the shop."""
 
     total = models.IntegerField()
 
     class Meta:
-        """Under the same label wherever it is imported from."""
+        """The same app label wherever the model is imported from."""
 
         app_label = "shop"
 

@@ -1,4 +1,4 @@
-"""A small project of Django's, on the database that `SHOP_DATABASE` names."""
+"""A small Django project on the database that `SHOP_DATABASE` names."""
 
 import os
 
@@ -53,7 +53,7 @@ TASKS = {
 SERENO = {"service": "shop"}
 ROOT_URLCONF = f"{__package__}.urls"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-SECRET_KEY = "of a shop that nobody visits"  # noqa: S105 - for tests
+SECRET_KEY = "only for tests"  # noqa: S105 - for tests
 ALLOWED_HOSTS = ["127.0.0.1"]
 STATIC_URL = "static/"
 USE_TZ = True

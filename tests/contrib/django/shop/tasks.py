@@ -1,4 +1,4 @@
-"""Tasks as somebody writes them for Django."""
+"""Tasks of the shop, written for Django's Tasks framework."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .models import Order
 
 
 class OutOfStockError(Exception):
-    """There is none left."""
+    """The article is out of stock."""
 
 
 @task
@@ -26,7 +26,7 @@ async def add_up_async(order: int) -> dict[str, int]:
 
 
 @task(takes_context=True)
-def tell(context: TaskContext, word: str, *, loudly: bool = False) -> list[Any]:
+def greet(context: TaskContext, word: str, *, loudly: bool = False) -> list[Any]:
     return [context.attempt, context.task_result.id, word.upper() if loudly else word]
 
 
@@ -37,7 +37,7 @@ def fail(word: str) -> None:
 
 @task
 def give_up() -> None:
-    raise Dead("nobody wants it")
+    raise Dead("not wanted")
 
 
 @task

@@ -6,7 +6,7 @@ from .tasks import add_up
 
 
 def buy(request: HttpRequest) -> HttpResponse:
-    """An order and its job, or neither."""
+    """Write an order and its job in one transaction."""
     with transaction.atomic():
         order = Order.objects.create(total=42)
         result = add_up.enqueue(order.pk)

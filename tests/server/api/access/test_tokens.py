@@ -79,7 +79,7 @@ def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection
     made = [client.post("/tokens", json={"name": "payroll"}) for client in (context, acme, globex)]
     assert [answer.status_code for answer in made] == [201, 201, 201]
     assert [client.post("/tokens", json={"name": "payroll"}).status_code for client in (context, acme)] == [409, 409]
-    with pytest.raises(Refused, match="3 tokens are called 'payroll'"):
+    with pytest.raises(Refused, match="3 tokens are named 'payroll'"):
         app.database.run(revoke("payroll", actor="test"))
     living = "select count(*) from sereno.tokens where name = 'payroll' and revoked_at is null"
     assert one(connection, living) == 3

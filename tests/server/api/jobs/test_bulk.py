@@ -85,7 +85,10 @@ def test_it_is_stopped(ask: Ask, jobs: list[int], connection: psycopg.Connection
     stopped = client.post(f"/operations/{number}/stop")
     assert (stopped.status_code, stopped.json()["state"]) == (200, "stopped")
     assert one(connection, "select count(*) from sereno.audit where action = 'operation.stop'") == 1
-    assert client.post(f"/operations/{number}/stop").json()["detail"] == f"operation {number} is over: it is stopped"
+    assert (
+        client.post(f"/operations/{number}/stop").json()["detail"]
+        == f"operation {number} has ended already: it is stopped"
+    )
 
 
 def test_a_tenant_sees_and_stops_its_own_alone(ask: Ask, jobs: list[int]) -> None:

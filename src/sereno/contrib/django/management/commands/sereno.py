@@ -1,4 +1,4 @@
-"""`manage.py sereno …`: the command line of sereno, with Django's settings, database and tasks."""
+"""`manage.py sereno …`: sereno's command line, with Django's settings, database and tasks."""
 
 import argparse
 import os
@@ -12,34 +12,34 @@ from django.core.management.base import BaseCommand, CommandError
 from sereno.cli.main import main
 
 APP = "sereno.contrib.django.entry:app"
-# Of manage.py itself, and read by it.
+# Options of manage.py itself, which it has already read.
 THEIRS = ("--settings", "--pythonpath")
 
 
 class Command(BaseCommand):
     """`manage.py sereno worker`, `manage.py sereno job list`: as `sereno worker`, `sereno job list`."""
 
-    help = "Workers, schedulers, jobs and everything else of sereno: manage.py sereno --help"
+    help = "Runs a command of sereno (worker, scheduler, job, …): see manage.py sereno --help"
     requires_system_checks = ()
 
     def run_from_argv(self, argv: Sequence[str]) -> None:
-        """All that follows is for sereno to read, its --help too."""
+        """Pass all arguments to sereno, including --help."""
         hand_over(without_theirs(argv[2:]))
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("words", nargs=argparse.REMAINDER)
 
     def handle(self, *_: Any, words: Sequence[str] = (), **__: Any) -> None:
-        """`call_command("sereno", "migrate")`."""
+        """Run a command from code: `call_command("sereno", "migrate")`."""
         try:
             hand_over(list(words))
         except SystemExit as end:
             if end.code:
-                raise CommandError("sereno said no", returncode=int(end.code)) from None
+                raise CommandError("the sereno command failed", returncode=int(end.code)) from None
 
 
 def hand_over(words: Sequence[str]) -> None:
-    """Children of a worker start anew: they find the project where this process did, and are told the same."""
+    """Run sereno's command line. Environment variables make the children of a worker find the same project and app."""
     before, argv = dict(os.environ), sys.argv
     os.environ.setdefault("SERENO_APP", APP)
     paths = [str(Path(sys.path[0] or ".").resolve()), os.environ.get("PYTHONPATH", "")]
@@ -57,11 +57,11 @@ def hand_over(words: Sequence[str]) -> None:
 
 
 def without_theirs(words: Sequence[str]) -> list[str]:
-    """Without `--settings shop.settings` and `--settings=shop.settings`."""
-    kept: list[str] = []
+    """Return the arguments without `--settings shop.settings` and `--settings=shop.settings`."""
+    found: list[str] = []
     skip = False
     for word in words:
         if not skip and not word.startswith(tuple(f"{name}=" for name in THEIRS)) and word not in THEIRS:
-            kept.append(word)
+            found.append(word)
         skip = word in THEIRS and not skip
-    return kept
+    return found
