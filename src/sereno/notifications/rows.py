@@ -1,4 +1,4 @@
-"""Events, deliveries, recipients and channels as a person sees them: the rows of the read operations, by name."""
+"""Row types of the read operations: events, deliveries, recipients and channels."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from sereno.search.sql_terms import SearchParams
 
 
 class EventLine(msgspec.Struct, kw_only=True):
-    """An event. `named`: how many recipients it names; None for all who want it. `walked`: up to whom it came."""
+    """An event. `named`: number of named recipients; None for a broadcast. `walked`: the last recipient fanned out."""
 
     id: int
     type: str
@@ -34,14 +34,14 @@ class EventLine(msgspec.Struct, kw_only=True):
 
 
 class EventRow(EventLine, kw_only=True):
-    """With what it says, and the first of those whom it names."""
+    """An event with its payload and the first recipients that it names."""
 
     payload: msgspec.Raw
     audience: list[str] | None = None
 
 
 class DeliveryLine(msgspec.Struct, kw_only=True):
-    """A delivery as a list shows it. `event`, `recipient`: None when that is gone."""
+    """A delivery in a list. `event`, `recipient`: None when that row was deleted."""
 
     id: int
     state: str
@@ -61,7 +61,7 @@ class DeliveryLine(msgspec.Struct, kw_only=True):
 
 
 class DeliveryRow(DeliveryLine, kw_only=True):
-    """Everything that its own row holds, with its address and its event; `payload` is null when that is gone."""
+    """A delivery with its address and event; `payload` is null when the event was deleted."""
 
     recipient_id: int
     address_id: int | None
@@ -80,7 +80,7 @@ class DeliveryRow(DeliveryLine, kw_only=True):
 
 
 class DeliveryDetailRow(msgspec.Struct, kw_only=True):
-    """What became of an event for one recipient."""
+    """A delivery of one recipient, for `why`."""
 
     id: int
     state: str
@@ -102,7 +102,7 @@ class DeliveryDetailRow(msgspec.Struct, kw_only=True):
 
 
 class ReceiptRow(msgspec.Struct, kw_only=True):
-    """What a provider said later."""
+    """A receipt from a provider."""
 
     id: int
     receipt_id: str
@@ -112,7 +112,7 @@ class ReceiptRow(msgspec.Struct, kw_only=True):
 
 
 class RecipientLine(msgspec.Struct, kw_only=True):
-    """Somebody, and by which channels they can be reached."""
+    """A recipient in a list, with the channels of its active addresses."""
 
     id: int
     key: str
@@ -125,7 +125,7 @@ class RecipientLine(msgspec.Struct, kw_only=True):
 
 
 class RecipientRow(msgspec.Struct, kw_only=True):
-    """Somebody, and what the application keeps with them."""
+    """A recipient with the data that the application stores with it."""
 
     id: int
     key: str
@@ -138,7 +138,7 @@ class RecipientRow(msgspec.Struct, kw_only=True):
 
 
 class AddressRow(msgspec.Struct, kw_only=True):
-    """One way to reach somebody. `has_keys`: something belongs to it that is never shown."""
+    """An address of a recipient. `has_keys`: it has secret keys, which are never shown."""
 
     id: int
     channel: str
@@ -151,7 +151,7 @@ class AddressRow(msgspec.Struct, kw_only=True):
 
 
 class PreferenceRow(msgspec.Struct, kw_only=True):
-    """What somebody wants, or a default of their tenant."""
+    """A preference of a recipient, or a default of the tenant."""
 
     id: int
     tenant: str | None
@@ -166,7 +166,7 @@ class PreferenceRow(msgspec.Struct, kw_only=True):
     weight: int
 
     def preference(self, recipient: str) -> Preference:
-        """As the domain decides by it."""
+        """Return it as the Preference that decisions use."""
         return Preference(
             tenant=self.tenant,
             recipient=recipient if self.is_own else None,
@@ -191,7 +191,7 @@ class ChannelLine(msgspec.Struct, kw_only=True):
 
 
 class ChannelPause(msgspec.Struct, kw_only=True):
-    """A channel that does not work; `account` is empty when it does not work for anybody."""
+    """A paused channel; `account` is empty when the pause holds for all accounts."""
 
     channel: str
     account: str
@@ -201,9 +201,9 @@ class ChannelPause(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
+    """All given fields must match; None matches anything. A recipient is looked up in `tenant`, or without a tenant.
 
-    `search_params`: what a search asks besides.
+    `search_params`: additional terms of a search.
     """
 
     states: Collection[str] | None = None
@@ -212,7 +212,7 @@ class DeliveryFilter:
     event: int | None = None
     tenant: str | None = None
     since: datetime | None = None
-    # Of the event.
+    # Fields of the event.
     type: str | None = None
     subject: str | None = None
     search_params: SearchParams | None = None
@@ -222,7 +222,7 @@ class DeliveryFilter:
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def params(self) -> dict[str, Any]:
-        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
+        """Return the parameters of the filtering statements. Exact ids in the search use an index."""
         found = self._named() | {"ids": None, "terms": None}
         if self.search_params is None:
             return found
@@ -231,9 +231,9 @@ class DeliveryFilter:
         return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit. `q`: the search."""
-        said = {} if self.search_params is None else {"q": self.search_params.text}
-        return {name: value for name, value in self._named().items() if value is not None} | said
+        """Return the given fields, for the audit log. `q`: the search text."""
+        search = {} if self.search_params is None else {"q": self.search_params.text}
+        return {name: value for name, value in self._named().items() if value is not None} | search
 
     def _named(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}

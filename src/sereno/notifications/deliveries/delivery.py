@@ -1,13 +1,13 @@
-"""A delivery: one event, one recipient, one address, one channel; and what may become of it.
+"""A delivery (one event, recipient, address and channel), its states, and the outcomes of sending it.
 
     pending ──▶ sending ──▶ sent ──▶ delivered ──▶ read
        │           │ │        └────▶ bounced
        │           │ └▶ unknown ──▶ pending (try again), or it stays until a person decides
        │           └──▶ pending (a retry), failed, invalid, dead
        └──▶ skipped, expired
-              └▶ failed, invalid, dead, expired, bounced (gathered into a message that did not arrive)
+                         └▶ failed, invalid, dead, expired, bounced (collected into a message that did not arrive)
 
-`sending` is committed before a provider is called. `unknown`: it may have been sent, and nobody can say.
+`sending` is committed before a provider is called. `unknown`: it may have been sent, the outcome is not known.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "delivered": frozenset({"read", "bounced"}),
     "read": frozenset(),
     "bounced": frozenset({"pending"}),
-    # What was gathered into another's message shares its fate.
+    # A delivery that was collected into another message gets the outcome of that message.
     "skipped": frozenset({"pending", "failed", "invalid", "dead", "expired", "bounced"}),
     "failed": frozenset({"pending"}),
     "invalid": frozenset({"pending"}),
@@ -48,24 +48,24 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "unknown": frozenset({"pending", "dead", "sent", "delivered", "read", "bounced", "failed", "invalid"}),
 }
 
-# States in which nothing is left to do by itself; back to pending only by a person.
+# Final states; only an operator can return a delivery to pending.
 ENDED: frozenset[State] = frozenset({"read", "bounced", "skipped", "failed", "invalid", "expired", "dead"})
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The provider took it. `provider_id`: by which a receipt will name it."""
+    """The provider accepted the message. `provider_id`: the id that its receipt will carry."""
 
     provider_id: str | None = None
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """It is there: nothing more will be heard of it."""
+    """The message arrived; no receipt will follow."""
 
     provider_id: str | None = None
 
 
 class Retryable(msgspec.Struct, frozen=True):
-    """Not now. `after`: seconds that the provider asked for; never earlier."""
+    """A temporary failure. `after`: seconds that the provider requires before the next attempt."""
 
     code: str
     message: str = ""
@@ -73,28 +73,28 @@ class Retryable(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Never, for this message: too large, refused, malformed. The address is good."""
+    """A permanent failure of this message: too large, refused, malformed. The address is good."""
 
     code: str
     message: str = ""
 
 
 class Invalid(msgspec.Struct, frozen=True):
-    """Never, for this address: it is deactivated, and says why."""
+    """A permanent failure of this address: it is deactivated with the reason."""
 
     code: str
     message: str = ""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """It may have been sent: the provider's answer did not arrive, or makes no sense."""
+    """The message may have been sent: the provider's response did not arrive or is invalid."""
 
     code: str
     message: str = ""
 
 
 class Down(msgspec.Struct, frozen=True):
-    """The channel itself does not work, for anybody: credentials that are refused. Nobody's tries are used up."""
+    """The channel itself does not work, for example credentials are refused. No attempt is counted."""
 
     code: str
     message: str = ""
@@ -104,9 +104,9 @@ Outcome: TypeAlias = Sent | Delivered | Retryable | Failed | Invalid | Unknown |
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider says later of something that it took, by the provider's own id.
+    """A provider's later report about an accepted message, by the provider's id.
 
-    `id`: of the receipt itself, where there is one, so that the same one twice counts once.
+    `id`: of the receipt itself, if it has one, so that a duplicate counts once.
     """
 
     provider_id: str
@@ -116,14 +116,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
-# What would break a line of a log, or a terminal; what a database refuses is left out.
+# Control characters would break a log line or a terminal; PostgreSQL rejects NUL.
 _CONTROL = dict.fromkeys((*range(1, 32), 127), " ") | {0: None}
-# Of a text by a provider, this much is kept.
+# Characters of a provider's text that are stored.
 MOST_TEXT = 500
 
 
 def kept(text: str) -> str:
-    """A provider's words as a database takes them: one strange character must not lose what became of a batch."""
+    """Return a provider's text as PostgreSQL accepts it: one bad character must not lose the outcomes of a batch."""
     if len(text) <= MOST_TEXT and text.isascii() and text.isprintable():
         return text
     return text.encode("utf-8", "replace").decode().translate(_CONTROL)[:MOST_TEXT]
