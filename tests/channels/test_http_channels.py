@@ -278,7 +278,7 @@ async def test_a_batch_is_sent_side_by_side_and_answered_in_order() -> None:
     assert len(inside) == AT_ONCE, "the others wait for a place"
     go_on.set()
     expected: list[Outcome] = [Sent(str(number)) for number in range(3 * AT_ONCE)]
-    expected[3] = Unknown("error", "a mistake in the channel: ZeroDivisionError")
+    expected[3] = Unknown("error", "internal error of the channel: ZeroDivisionError")
     assert await sending == expected
 
 

@@ -21,6 +21,6 @@ def test_what_becomes_of_an_unknown_outcome_is_one_of_two(app: Sereno) -> None:
     class Strange(Pager):
         on_unknown = "resend"  # type: ignore[assignment]  # what a reader of types would not write
 
-    with pytest.raises(ConfigurationError, match='pager: on_unknown is "retry" or "park", not \'resend\''):
+    with pytest.raises(ConfigurationError, match='pager: on_unknown must be "retry" or "park", not \'resend\''):
         app.channels.add(Strange())
     app.channels.add(Pager())

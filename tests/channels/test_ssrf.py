@@ -157,7 +157,7 @@ def test_no_writing_of_an_inner_address_passes_the_check_of_urls(host: str) -> N
     except InvalidAddress:
         return
     assert target.address is not None
-    assert objection(target, (80, 443)) == "a webhook's host is a public one"
+    assert objection(target, (80, 443)) == "a webhook's host must be public"
 
 
 @pytest.mark.parametrize("host", [*TABLE, "localhost", "LOCALHOST."], ids=ascii)

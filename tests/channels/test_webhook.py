@@ -138,7 +138,7 @@ async def test_a_secret_may_lack_its_padding() -> None:
             {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
             Retryable("http_503", "words"),
         ),
-        (700, {}, Unknown("no_sense", "answered 700")),
+        (700, {}, Unknown("no_sense", "status 700")),
     ],
 )
 async def test_the_status_decides(
