@@ -51,7 +51,7 @@ class Discord(SingleMessageChannel[DiscordSettings]):
     def check(self, address: str, settings: DiscordSettings, /) -> str:
         address = address.strip()
         if not _WEBHOOK.fullmatch(address) or origin(address) not in HOSTS | {origin(settings.url)}:
-            raise InvalidAddress('a webhook of Discord looks like "https://discord.com/api/webhooks/<number>/<token>"')
+            raise InvalidAddress('a Discord webhook has the form "https://discord.com/api/webhooks/<number>/<token>"')
         return address
 
     def secrets(self, message: Message, _settings: DiscordSettings, /) -> Iterable[str]:

@@ -9,7 +9,7 @@ from sereno.notifications.deliveries.delivery import Receipt
 
 # Limits of a bounced email: bytes read (the report and the returned headers come first), parts, and content type.
 LARGEST_REPORT, MOST_PARTS, LONGEST_KIND = 256 * 1024, 50, 900
-# Codes of 5.1.x that concern the sender's address, not the recipient's.
+# Codes of 5.1.x for the sender's address, not the recipient's.
 ABOUT_SENDER = ("5.1.7", "5.1.8")
 ENHANCED_CODE = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")

@@ -31,7 +31,7 @@ from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, In
 
 HOOKS = "https://hooks.slack.com"
 
-# Errors for bots. Any other word concerns the message only.
+# Errors for bots. Any other word is about the message only.
 TO_BOTS: Mapping[str, Refusal] = {
     "access_denied": Down,
     "account_inactive": Down,
@@ -55,7 +55,7 @@ TO_BOTS: Mapping[str, Refusal] = {
     "is_archived": Invalid,
     "user_not_found": Invalid,
 }
-# Errors for webhooks. The address is the credential, so none of them concerns the whole channel.
+# Errors for webhooks. The address is the credential, so none of them is about the whole channel.
 TO_HOOKS: Mapping[str, Refusal] = {
     "rollup_error": Retryable,
     "action_prohibited": Failed,

@@ -172,14 +172,14 @@ class SSRFGuard:
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
         try:
-            answers = await self._inner.resolve(host, port, family)
+            addresses = await self._inner.resolve(host, port, family)
         except (OSError, ValueError) as error:
             raise OSError("the name has no address") from error
-        if not answers:
+        if not addresses:
             raise OSError("the name has no address")
-        if any(self._refuses(answer["host"]) for answer in answers):
+        if any(self._refuses(address["host"]) for address in addresses):
             raise AddressRefused("address refused")
-        return answers[:MOST_ADDRESSES]
+        return addresses[:MOST_ADDRESSES]
 
     async def close(self) -> None:
         """Do nothing: the caller owns the inner resolver."""

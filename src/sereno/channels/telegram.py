@@ -35,7 +35,7 @@ from sereno.jobs.limits.limit import Rate
 from sereno.notifications.deliveries.delivery import Delivered, Down, Failed, Invalid, Outcome, Retryable
 
 LONGEST = 4096
-# Error descriptions that concern the chat and not the message.
+# Error descriptions that are about the chat and not the message.
 NO_CHAT = ("chat not found", "user not found", "peer_id_invalid", "group chat was upgraded", "chat_id_invalid")
 
 BotToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}:[A-Za-z0-9_-]+\Z")]

@@ -39,7 +39,7 @@ LONGEST = 1600
 # Upper bound of callback parameters; Twilio sends about twenty.
 MOST_PARAMETERS = 200
 
-# Codes that concern more than the message. Codes that depend on the pair of sender and receiver are not listed: one
+# Codes that affect more than the message. Codes that depend on the pair of sender and receiver are not listed: one
 # unusual number must neither be deactivated nor stop the channel.
 MEANINGS: Mapping[int, Refusal] = {
     20003: Down,  # credentials refused

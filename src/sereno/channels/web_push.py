@@ -44,7 +44,7 @@ TOKEN_LIFE = 12 * 3600
 TOKEN_USE = 3600
 MOST_TOKENS = 1000
 PORTS = (443,)
-# Only refusals of these services concern our credentials; a made-up endpoint must not stop the channel.
+# Only refusals of these services are about our credentials; a made-up endpoint must not stop the channel.
 SERVICES = (".fcm.googleapis.com", ".push.services.mozilla.com", ".notify.windows.com", ".push.apple.com")
 
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")

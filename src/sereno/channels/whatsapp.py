@@ -40,7 +40,7 @@ LONGEST = 4096
 # Code and subcode for a missing sender number.
 NO_SENDER = (100, 33)
 
-# Any other code concerns the message only: 100, 131008 and 131009 (parameters), 131047 (outside the 24 hours), 132000
+# Any other code is about the message only: 100, 131008 and 131009 (parameters), 131047 (outside the 24 hours), 132000
 # to 132016 (templates), and so on.
 MEANINGS: Mapping[int, Refusal] = {
     0: Down,  # credentials refused

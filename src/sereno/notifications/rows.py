@@ -201,7 +201,7 @@ class ChannelPause(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """All given fields must match; None matches anything. A recipient is looked up in `tenant`, or without a tenant.
+    """All given fields must match; None matches anything. A recipient is matched in `tenant`, or without one.
 
     `search_params`: additional terms of a search.
     """

@@ -132,7 +132,7 @@ class Kit:
     def assert_enqueued(
         self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
     ) -> JobState:
-        """Assert that the task has a job with these arguments or more; `times`: exactly this many. Return the newest."""
+        """Assert that the task has a job with these arguments; `times`: exactly this many. Return the newest."""
         found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
         if not found or (times is not None and len(found) != times):
             wanted = f"{_task_name(task)}({', '.join(f'{name}={value!r}' for name, value in args.items())})"

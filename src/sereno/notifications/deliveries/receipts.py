@@ -54,7 +54,7 @@ class EarlyReceipt(msgspec.Struct, array_like=True):
 
 _names = msgspec.json.Decoder(list[tuple[int, str]])
 _delays = msgspec.json.Decoder(list[float])
-_told = msgspec.json.Decoder(list[ReceivedReceipt])
+_received = msgspec.json.Decoder(list[ReceivedReceipt])
 _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 
@@ -115,11 +115,11 @@ def apply(
     values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
     given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
     rows = yield Statement(_sql["apply_receipts"], {**values, **given})
-    moved, again, told = rows[0]
+    moved, again, received = rows[0]
     if left_over is not None:
         rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
         yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rest).decode()})
-    return ReceiptResult(moved, _delays.decode(again), _told.decode(told))
+    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
 
 
 def early() -> Operation[list[EarlyReceipt]]:

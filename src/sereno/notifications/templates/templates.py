@@ -38,7 +38,7 @@ NAMES = frozenset({"event", "recipient", "unsubscribe_url"})
 # After this many consecutive timeouts, a template is not rendered for some seconds: it would delay all others.
 MOST_OVERRUNS, REST_SECONDS = 3, 60.0
 # Most cached compiled templates, and cached results of `find`.
-MOST_KEPT = 5000
+MOST_CACHED = 5000
 
 
 class TemplateFailed(SerenoError):  # noqa: N818 - named for what happened
@@ -131,7 +131,7 @@ class TemplateSet:
         wanted = (event, channel, locale, tenant)
         found = self._found.get(wanted)
         if found is None:
-            if len(self._found) >= MOST_KEPT:
+            if len(self._found) >= MOST_CACHED:
                 self._found.clear()
             found = self._found[wanted] = {
                 part: source for part in PARTS if (source := self._first(*wanted, part)) is not None
@@ -237,7 +237,7 @@ def compiled(name: str, text: str, *, is_html: bool) -> "Template":
     return _made(name, text, is_html=is_html)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MOST_CACHED)
 def _made(name: str, text: str, *, is_html: bool) -> "Template":
     """Compile each source once."""
     try:
