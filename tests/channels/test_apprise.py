@@ -1,4 +1,4 @@
-"""Apprise against a receiver of its json:// service."""
+"""Apprise with a local receiver of its json:// service."""
 
 import logging
 import sys
@@ -14,14 +14,14 @@ from sereno.channels.outcome import Down, Failed, Invalid, Outcome, Sent, Unknow
 from sereno.errors import ConfigurationError, InvalidAddress
 from sereno.testing.provider import Fault, Provider, Request
 
-# One of its services imports a module that Python is about to drop.
+# One of its services imports a module that Python deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
-SECRET = "canary-5up3r"  # noqa: S105 - made up, to be looked for
+SECRET = "canary-5up3r"  # noqa: S105 - made up, to search for
 
 
 class Receiver(Provider):
-    """Takes everything, or answers `status`."""
+    """Accepts every request with `status`."""
 
     status = 200
 
@@ -68,7 +68,7 @@ async def test_each_url_has_its_own_outcome(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("fault", ["half", "silence", "close", "busy", "broken", "denied"])
-async def test_a_no_without_a_reason_is_unknown_and_waits_for_a_person(
+async def test_a_failure_without_a_reason_is_unknown_and_waits_for_an_operator(
     receiver: Receiver, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -81,7 +81,7 @@ async def test_a_no_without_a_reason_is_unknown_and_waits_for_a_person(
     assert Apprise.on_unknown == "park"
 
 
-async def test_a_url_decides_neither_tries_nor_redirects_nor_whether_a_no_counts(receiver: Receiver) -> None:
+async def test_a_url_cannot_set_retries_redirects_or_ignored_failures(receiver: Receiver) -> None:
     receiver.status = 307
     address = receiver.address("?retry=3&optional=yes&redirect=yes")
     (outcome,) = await sent(message(address))
@@ -90,26 +90,26 @@ async def test_a_url_decides_neither_tries_nor_redirects_nor_whether_a_no_counts
 
 
 @pytest.mark.parametrize("address", ["json://", "nosuchservice://a/b", "tgram://nonsense"])
-async def test_a_url_that_apprise_cannot_read_is_invalid(address: str) -> None:
+async def test_a_url_unknown_to_apprise_is_invalid(address: str) -> None:
     (outcome,) = await sent(message(address), schemes=None, private=True)
     assert isinstance(outcome, Invalid)
 
 
-async def test_only_the_services_of_the_account_are_called(receiver: Receiver) -> None:
+async def test_only_the_services_of_the_account_are_allowed(receiver: Receiver) -> None:
     (outcome,) = await sent(message(receiver.address()), schemes=["pover"])
     assert isinstance(outcome, Invalid)
     for schemes in (None, "json", 7, [7]):
         (outcome,) = await sent(message(receiver.address()), schemes=schemes)
-        assert isinstance(outcome, Down), "nobody has said that strangers may call this machine's network"
+        assert isinstance(outcome, Down), "no services are allowed"
     assert receiver.log == []
     assert await sent(message(receiver.address()), schemes=None, private=True) == [Sent()]
 
 
-async def test_a_tenant_chooses_among_the_services_of_the_house(receiver: Receiver) -> None:
-    async def type_of(house: list[str] | None, theirs: list[str] | None, *, private: bool = False) -> type[Outcome]:
+async def test_a_tenant_chooses_among_the_services_of_the_channel(receiver: Receiver) -> None:
+    async def type_of(allowed: list[str] | None, theirs: list[str] | None, *, private: bool = False) -> type[Outcome]:
         account = {} if theirs is None else {"schemes": theirs}
         async with Exchange(account, own=True, private=private) as exchange:
-            (outcome,) = await Apprise(house).send([message(receiver.address())], exchange)
+            (outcome,) = await Apprise(allowed).send([message(receiver.address())], exchange)
         return type(outcome)
 
     assert await type_of(["pover"], ["json"]) is Invalid
@@ -126,7 +126,7 @@ async def test_a_tenant_chooses_among_the_services_of_the_house(receiver: Receiv
 @pytest.mark.parametrize(
     "more", [{"title": "", "body": " "}, {"options": {"format": "rtf"}}, {"options": {"type": ["info"]}}]
 )
-async def test_a_message_that_apprise_would_not_take_fails(receiver: Receiver, more: dict[str, Any]) -> None:
+async def test_an_invalid_message_fails(receiver: Receiver, more: dict[str, Any]) -> None:
     (outcome,) = await sent(message(receiver.address(), **more))
     assert isinstance(outcome, Failed)
     assert receiver.log == []

@@ -1,4 +1,4 @@
-"""Every channel takes the exam; and the exam finds out those that have not learned."""
+"""Every channel passes the conformance tests; and the tests detect channels that break the contract."""
 
 import base64
 import secrets
@@ -34,7 +34,7 @@ from sereno.testing.whatsapp import WhatsAppProvider
 
 
 def messages(address: str | Callable[[int], str], **more: Any) -> Callable[[int], list[Message]]:
-    """So many different ones, to one address or to one each."""
+    """Return a function that makes different messages, to one address or to one each."""
 
     def make(count: int) -> list[Message]:
         return [
@@ -51,14 +51,14 @@ def messages(address: str | Callable[[int], str], **more: Any) -> Callable[[int]
 
 
 class PagerService(Provider):
-    """Takes many pages at a time, and answers for each."""
+    """Accepts many pages per request, with a result for each."""
 
     async def answer(self, request: Request) -> web.StreamResponse:
         return web.json_response([{"id": f"page-{page['key']}"} for page in request.json()])
 
 
 class Pager(Channel):
-    """A channel as its handbook would have it."""
+    """A channel as in the documentation."""
 
     name = "pager"
     batch = 5
@@ -70,8 +70,8 @@ class Pager(Channel):
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         good = [message for message in batch if message.address.isalnum()]
-        answers = dict(zip((message.key for message in good), await self.post(good, exchange), strict=True))
-        return [answers.get(message.key, Invalid("bad_address")) for message in batch]
+        outcomes = dict(zip((message.key for message in good), await self.post(good, exchange), strict=True))
+        return [outcomes.get(message.key, Invalid("bad_address")) for message in batch]
 
     async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         if not batch:
@@ -89,10 +89,10 @@ class Pager(Channel):
         return message.key
 
     def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:
-        said = answer.json()
-        if not isinstance(said, list) or len(said) != len(batch):
+        content = answer.json()
+        if not isinstance(content, list) or len(content) != len(batch):
             return [Unknown("odd_answer")] * len(batch)
-        return [Sent(each["id"]) for each in said]
+        return [Sent(each["id"]) for each in content]
 
 
 class PagerExam(ChannelExam):
@@ -118,7 +118,7 @@ class TestWebPush(ChannelExam):
             yield Subject(WebPush(), service, exchange, messages(browser.address, keys=browser.keys))
 
     def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
-        """Only the browser can see them."""
+        """Only the browser can read them."""
         assert isinstance(subject.provider, PushService)
         assert batch
         return [received.json()["id"] for received in subject.provider.received]
@@ -135,7 +135,7 @@ class TestExpo(ChannelExam):
 
 
 class TestWebhook(ChannelExam):
-    # A receiver who refuses us may have changed its mind by the next try; and its status is its whole answer.
+    # A refusal of a receiver may be temporary; and the status is its whole response.
     denied = (Retryable,)
     status_is_enough = True
 
@@ -195,8 +195,8 @@ class TestTelegram(ChannelExam):
             yield Subject(Telegram(), provider, exchange, messages("-1001234567890"))
 
 
-class PostOffice(MailServer):
-    """A mail server with the bad days of a provider."""
+class FaultyMailServer(MailServer):
+    """A mail server with the faults of a provider."""
 
     BAD_DAYS: Mapping[Any, tuple[Step, str]] = {
         "silence": ("END", SILENCE),
@@ -221,12 +221,12 @@ class PostOffice(MailServer):
 
 
 class TestEmail(ChannelExam):
-    # SMTP has neither pages nor half answers, and no way to say how long to wait.
+    # SMTP has neither HTML pages nor half responses, and no way to request a wait.
     faults: ClassVar[Sequence[Fault]] = ("silence", "close", "broken", "denied")
 
     @asynccontextmanager
     async def setup(self) -> AsyncIterator[Subject]:
-        async with PostOffice() as office:
+        async with FaultyMailServer() as office:
             account = {"host": office.host, "port": office.port, "sender": "ops@example.org", "tls": "none"}
             async with Exchange(account) as exchange:
                 yield Subject(Email(), office, exchange, messages("alice@example.org"))
@@ -238,15 +238,15 @@ class Forgetful(Pager):
 
 
 class Optimist(Pager):
-    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it does not look
+    def read(self, answer: HTTPAnswer, batch: Sequence[Message]) -> Sequence[Outcome]:  # noqa: ARG002 - it ignores the response
         return [Delivered()] * len(batch)
 
 
 class Chatterbox(Pager):
     async def post(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         outcomes = await super().post(batch, exchange)
-        told = f"with {exchange.account['token']}"
-        return [Retryable(each.code, told) if isinstance(each, Retryable) else each for each in outcomes]
+        text = f"with {exchange.account['token']}"
+        return [Retryable(each.code, text) if isinstance(each, Retryable) else each for each in outcomes]
 
 
 class Impatient(Pager):
@@ -255,7 +255,7 @@ class Impatient(Pager):
         return [Retryable(each.code, after=1) if isinstance(each, Retryable) else each for each in outcomes]
 
 
-class Stranger(Pager):
+class NewKeyPerAttempt(Pager):
     def key(self, message: Message) -> str:
         return f"{message.key}{'' if message.attempt == 1 else 'again'}"
 
@@ -284,8 +284,8 @@ class Dramatic(Pager):
         return outcomes
 
 
-class StrangerExam(PagerExam):
-    channel = Stranger
+class NewKeyPerAttemptExam(PagerExam):
+    channel = NewKeyPerAttempt
 
     def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
         assert batch
@@ -313,11 +313,13 @@ def exam_of(taken_by: type[Channel]) -> PagerExam:
         (Dramatic, lambda exam: exam.test_an_answer_that_says_nothing_is_never_a_success("close")),
     ],
 )
-def test_a_channel_that_has_not_learned_fails(channel: type[Channel], question: Callable[[PagerExam], None]) -> None:
+def test_a_channel_that_breaks_the_contract_fails(
+    channel: type[Channel], question: Callable[[PagerExam], None]
+) -> None:
     with pytest.raises((AssertionError, ConnectionError, pytest.fail.Exception)):
         question(exam_of(channel))
 
 
-def test_a_channel_with_a_new_key_for_each_try_fails() -> None:
-    with pytest.raises(AssertionError, match="looks like another message"):
-        StrangerExam().test_every_try_of_a_message_carries_the_same_key()
+def test_a_channel_with_a_new_key_per_attempt_fails() -> None:
+    with pytest.raises(AssertionError, match="has another key"):
+        NewKeyPerAttemptExam().test_every_try_of_a_message_carries_the_same_key()

@@ -1,4 +1,4 @@
-"""Discord by webhooks: what is sent, which addresses are its own, what each refusal means."""
+"""Discord through webhooks: what is sent, which addresses are valid, what each refusal means."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,7 +25,7 @@ async def send(provider: DiscordProvider, **changed: Any) -> Outcome:
     return outcome
 
 
-async def test_a_message_that_discord_took_is_there_and_mentions_nobody(provider: DiscordProvider) -> None:
+async def test_an_accepted_message_is_delivered_and_mentions_no_one(provider: DiscordProvider) -> None:
     outcome = await send(provider, body="@everyone wake up")
     ((name, content),) = provider.sent.items()
     assert outcome == Delivered(name)
@@ -40,14 +40,14 @@ async def test_embeds_may_take_the_place_of_the_text(provider: DiscordProvider) 
 
 
 @pytest.mark.parametrize("body", ["x" * 2001, "😀" * 1500])
-async def test_a_long_text_is_cut(provider: DiscordProvider, body: str) -> None:
+async def test_a_long_text_is_truncated(provider: DiscordProvider, body: str) -> None:
     assert isinstance(await send(provider, body=body), Delivered)
     (content,) = provider.sent.values()
     assert len(content["content"].encode("utf-16-le")) // 2 in (1999, 2000)
     assert content["content"].endswith("…")
 
 
-async def test_too_many_messages_wait_as_long_as_the_body_says(provider: DiscordProvider) -> None:
+async def test_throttled_messages_wait_as_long_as_the_body_requires(provider: DiscordProvider) -> None:
     provider.refuses = (429, 0)
     assert await send(provider) == Retryable("http_429", "You are being rate limited.", after=FINE_RETRY_AFTER)
 
@@ -62,7 +62,7 @@ async def test_too_many_messages_wait_as_long_as_the_body_says(provider: Discord
         (400, 50035, Failed),
     ],
 )
-async def test_each_refusal_has_its_meaning(
+async def test_each_refusal_has_an_outcome(
     provider: DiscordProvider, status: int, code: int, kind: type[Outcome]
 ) -> None:
     provider.refuses = (status, code)
@@ -72,17 +72,17 @@ async def test_each_refusal_has_its_meaning(
     assert provider.token not in repr(outcome)
 
 
-async def test_a_server_of_discord_that_is_not_well_is_tried_again(provider: DiscordProvider) -> None:
+async def test_a_server_error_is_retried(provider: DiscordProvider) -> None:
     provider.refuses = (500, 0)
     assert isinstance(await send(provider), Retryable)
 
 
-async def test_a_webhook_that_was_deleted_or_misspelled_is_no_address(provider: DiscordProvider) -> None:
+async def test_a_deleted_or_misspelled_webhook_is_invalid(provider: DiscordProvider) -> None:
     for address in (f"{provider.url}/api/webhooks/1/{provider.token}", f"{provider.address}x"):
         assert isinstance(await send(provider, address=address), Invalid)
 
 
-async def test_a_limiter_between_us_and_discord_takes_no_address_away(provider: DiscordProvider) -> None:
+async def test_a_proxy_error_deactivates_no_address(provider: DiscordProvider) -> None:
     provider.fault = "denied"
     assert isinstance(await send(provider), Down)
 
@@ -96,7 +96,7 @@ async def test_a_limiter_between_us_and_discord_takes_no_address_away(provider: 
         "https://DISCORD.com/api/webhooks/123/abc",
     ],
 )
-def test_webhooks_of_discord_are_addresses(address: str) -> None:
+def test_webhook_urls_of_discord_are_valid(address: str) -> None:
     assert Discord().check_address(f" {address}\n") == address
 
 
@@ -118,7 +118,7 @@ def test_webhooks_of_discord_are_addresses(address: str) -> None:
         "http://169.254.169.254/api/webhooks/123/secret",
     ],
 )
-async def test_other_places_are_no_addresses(address: str) -> None:
+async def test_other_urls_are_invalid(address: str) -> None:
     with pytest.raises(InvalidAddress) as raised:
         Discord().check_address(address)
     assert "secret" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""E-mail, against a real SMTP server on this machine: the server's own log says what was sent."""
+"""Email against a real local SMTP server, whose log shows what was sent."""
 
 import base64
 import ipaddress
@@ -45,7 +45,7 @@ async def send(server: MailServer, *batch: Message, **settings: Any) -> list[Out
         return list(await Email().send(batch, exchange))
 
 
-async def test_what_was_taken_is_sent_with_its_message_id(server: MailServer) -> None:
+async def test_an_accepted_email_is_sent_with_its_message_id(server: MailServer) -> None:
     (outcome,) = await send(server, mail(html="<p>Good morning</p>"))
     (taken,) = server.mails
     parsed = taken.parsed()
@@ -63,7 +63,7 @@ async def test_what_was_taken_is_sent_with_its_message_id(server: MailServer) ->
     assert server.commands[-1] == "QUIT"
 
 
-async def test_every_try_carries_the_same_message_id_and_every_message_its_own(server: MailServer) -> None:
+async def test_every_attempt_has_the_message_id_of_its_message(server: MailServer) -> None:
     server.say("END", "451 4.3.0 later")
     assert isinstance((await send(server, mail()))[0], Retryable)
     server.say("END", CLOSE)
@@ -74,14 +74,14 @@ async def test_every_try_carries_the_same_message_id_and_every_message_its_own(s
     assert first == again != other
 
 
-async def test_a_batch_is_one_connection_and_one_transaction_for_each_message(server: MailServer) -> None:
+async def test_a_batch_uses_one_connection_and_one_transaction_per_message(server: MailServer) -> None:
     outcomes = await send(server, *(mail(number) for number in range(Email.batch)))
     assert all(isinstance(outcome, Sent) for outcome in outcomes)
     assert server.connections == 1
     assert [taken.recipients for taken in server.mails] == [(f"user{n}@example.com",) for n in range(Email.batch)]
 
 
-async def test_a_refused_recipient_in_the_middle_harms_nobody_else(server: MailServer) -> None:
+async def test_a_refused_recipient_does_not_affect_the_others(server: MailServer) -> None:
     server.say("RCPT", "550 5.1.1 no such user", to="user2@example.com")
     outcomes = await send(server, mail(1), mail(2), mail(3))
     assert [type(outcome) for outcome in outcomes] == [Sent, Invalid, Sent]
@@ -115,7 +115,7 @@ async def test_a_refused_recipient_in_the_middle_harms_nobody_else(server: MailS
         ("CONNECT", "554 5.7.1 not from this network", Down),
     ],
 )
-async def test_what_the_server_says_is_what_becomes_of_it(
+async def test_each_reply_of_the_server_has_an_outcome(
     server: MailServer, step: Step, reply: str, expected: Outcome | type[Outcome]
 ) -> None:
     server.say(step, reply)
@@ -126,23 +126,21 @@ async def test_what_the_server_says_is_what_becomes_of_it(
 
 @pytest.mark.parametrize("fault", [CLOSE, SILENCE])
 @pytest.mark.parametrize("step", ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA"])
-async def test_cut_before_the_mail_had_left_it_can_be_tried_again(server: MailServer, step: Step, fault: str) -> None:
+async def test_a_connection_cut_before_the_final_dot_is_retried(server: MailServer, step: Step, fault: str) -> None:
     server.say(step, fault)
     outcomes = await send(server, mail(1), mail(2), timeout=0.2)
     assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
     assert server.mails == []
 
 
-async def test_cut_in_the_middle_of_a_large_mail_nothing_was_sent(server: MailServer) -> None:
+async def test_a_connection_cut_in_the_middle_of_an_email_sends_nothing(server: MailServer) -> None:
     server.say("BODY", CLOSE)
     outcomes = await send(server, mail(body="line\n" * 1_500_000), mail(2))
     assert [type(outcome) for outcome in outcomes] == [Retryable, Retryable]
 
 
 @pytest.mark.parametrize("answer", [CLOSE, SILENCE, "garbage", "354 what", "25 half a code", "250-half\r\n"])
-async def test_without_a_sensible_answer_after_the_dot_nobody_knows_and_the_rest_is_tried_again(
-    server: MailServer, answer: str
-) -> None:
+async def test_no_valid_reply_after_the_dot_is_unknown_and_the_rest_is_retried(server: MailServer, answer: str) -> None:
     server.say("END", answer, to="user2@example.com")
     patience = 1.0 if answer == SILENCE else 20.0
     outcomes = await send(server, *(mail(number) for number in (1, 2, 3, 4)), timeout=patience)
@@ -151,20 +149,20 @@ async def test_without_a_sensible_answer_after_the_dot_nobody_knows_and_the_rest
     assert not {"user3@example.com", "user4@example.com"} & {taken.recipients[0] for taken in server.mails}
 
 
-async def test_a_server_that_says_goodbye_in_the_middle_leaves_the_rest_for_later(server: MailServer) -> None:
+async def test_a_server_that_closes_in_the_middle_leaves_the_rest_for_later(server: MailServer) -> None:
     server.say("RCPT", "421 4.7.0 enough for today", to="user2@example.com")
     outcomes = await send(server, mail(1), mail(2), mail(3))
     assert [type(outcome) for outcome in outcomes] == [Sent, Retryable, Retryable]
 
 
 @pytest.mark.parametrize("fault", [CLOSE, SILENCE, "500 never"])
-async def test_a_bad_goodbye_changes_nothing(server: MailServer, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_quit_changes_nothing(server: MailServer, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sereno.channels.email.GOODBYE", 0.1)
     server.say("QUIT", fault)
     assert isinstance((await send(server, mail()))[0], Sent)
 
 
-async def test_where_nobody_listens_it_is_tried_again() -> None:
+async def test_a_refused_connection_is_retried() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         settings = {"host": "127.0.0.1", "port": bound.getsockname()[1], "sender": "shop@example.org"}
@@ -173,7 +171,7 @@ async def test_where_nobody_listens_it_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("way", ["PLAIN LOGIN", "LOGIN"])
-async def test_it_signs_in(way: str) -> None:
+async def test_it_authenticates_with_each_method(way: str) -> None:
     async with MailServer({"shop": PASSWORD}) as server:
         server.ways = way
         (outcome,) = await send(server, mail(), username="shop", password=PASSWORD, tls="none")
@@ -181,7 +179,7 @@ async def test_it_signs_in(way: str) -> None:
         assert server.mails[0].username == "shop"
 
 
-async def test_refused_credentials_mean_down_for_all_and_never_show_the_password(
+async def test_refused_credentials_mean_down_and_never_show_the_password(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -201,13 +199,13 @@ async def test_refused_credentials_mean_down_for_all_and_never_show_the_password
 @pytest.mark.parametrize(
     ("reply", "kind"), [("454 4.7.0 try later", Retryable), ("534 5.7.9 too weak", Down), (CLOSE, Retryable)]
 )
-async def test_signing_in_may_fail_for_now_or_for_good(reply: str, kind: type) -> None:
+async def test_authentication_may_fail_temporarily_or_permanently(reply: str, kind: type) -> None:
     async with MailServer({"shop": PASSWORD}) as server:
         server.say("AUTH", reply)
         assert type((await send(server, mail(), username="shop", password=PASSWORD, tls="none"))[0]) is kind
 
 
-async def test_a_password_never_goes_over_an_open_line_unless_told() -> None:
+async def test_a_password_is_sent_unencrypted_only_if_configured() -> None:
     async with MailServer({"shop": PASSWORD}) as server:
         (outcome,) = await send(server, mail(), username="shop", password=PASSWORD)
         assert isinstance(outcome, Down)
@@ -224,11 +222,11 @@ async def test_a_password_never_goes_over_an_open_line_unless_told() -> None:
         ("=?utf-8?q?spoof?=", "From here\n", "=?utf-8?q?spoof?= <a@example.org>"),
     ],
 )
-async def test_any_text_arrives_as_it_was_written(server: MailServer, title: str, body: str, sender: str) -> None:
+async def test_any_text_arrives_unchanged(server: MailServer, title: str, body: str, sender: str) -> None:
     assert isinstance((await send(server, mail(title=title, body=body), sender=sender))[0], Sent)
     parsed = server.mails[0].parsed()
     name, _, address = sender.rpartition("<")
-    # The newer parser puts spaces between the encoded words of a name.
+    # The newer parser inserts spaces between the encoded words of a name.
     shown, found = parseaddr(str(make_header(decode_header(message_from_bytes(server.mails[0].raw)["From"]))))
     assert parsed["Subject"] == title.strip()
     assert parsed.get_content().splitlines() == (body.splitlines() or [""])
@@ -252,7 +250,7 @@ async def test_no_text_can_add_a_header(server: MailServer, end: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://shop.example/u/" + "t" * 300, "http://localhost/u/1"])
-async def test_one_click_ends_it_where_the_address_is_https(server: MailServer, url: str) -> None:
+async def test_one_click_unsubscribe_needs_https(server: MailServer, url: str) -> None:
     await send(server, mail(unsubscribe_url=url))
     head = server.mails[0].raw.partition(b"\r\n\r\n")[0].decode().split("\r\n")
     assert f"List-Unsubscribe: <{url}>" in head
@@ -266,7 +264,7 @@ async def test_one_click_ends_it_where_the_address_is_https(server: MailServer, 
         ({"options": {"headers": {"Bcc": "eve@example.com"}}}, Failed),
         ({"options": {"headers": {"X-A\r\nBcc": "eve@example.com"}}}, Failed),
         ({"options": {"headers": "X-A: 1"}}, Failed),
-        ({"options": {"reply_to": "nobody"}}, Failed),
+        ({"options": {"reply_to": "no-address"}}, Failed),
         ({"options": {"reply_to": 7}}, Failed),
         ({"unsubscribe_url": "https://a.example/>\r\nBcc: eve@example.com"}, Failed),
         ({"body": "x" * LARGEST_MAIL}, Failed),
@@ -274,7 +272,7 @@ async def test_one_click_ends_it_where_the_address_is_https(server: MailServer, 
         ({"title": "\ud800", "body": "\ud800\0", "html": "\ud800"}, Sent),
     ],
 )
-async def test_a_message_that_cannot_be_sent_harms_nobody_else(
+async def test_an_invalid_message_does_not_affect_the_others(
     server: MailServer, fields: dict[str, Any], kind: type
 ) -> None:
     outcomes = await send(server, mail(1), mail(2, **fields), mail(3))
@@ -286,7 +284,7 @@ async def test_a_message_that_cannot_be_sent_harms_nobody_else(
     "settings",
     [{"sender": ""}, {"sender": "Shop"}, {"port": "x"}, {"tls": "maybe"}, {"host": "a\nb"}, {"reply_to": "x"}],
 )
-async def test_settings_that_make_no_sense_mean_down(server: MailServer, settings: dict[str, Any]) -> None:
+async def test_invalid_settings_mean_down(server: MailServer, settings: dict[str, Any]) -> None:
     assert [type(outcome) for outcome in await send(server, mail(), **settings)] == [Down]
     assert server.commands == []
 
@@ -301,7 +299,7 @@ async def test_the_account_wins_over_the_constructor_and_the_template_over_both(
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_the_line_is_encrypted_when_the_server_offers_it_and_only_with_a_certificate_we_trust(
+async def test_starttls_is_used_if_offered_and_requires_a_trusted_certificate(
     trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = _certified(tmp_path)
@@ -342,7 +340,7 @@ def _certified(directory: Path) -> ssl.SSLContext:
         ("o'hara@a-b.example", "o'hara@a-b.example"),
     ],
 )
-def test_an_address_is_stored_in_one_form(given: str, stored: str) -> None:
+def test_addresses_are_normalised(given: str, stored: str) -> None:
     assert Email().check_address(given) == stored
     assert Email().check_address(stored) == stored
 
@@ -366,7 +364,7 @@ def test_an_address_is_stored_in_one_form(given: str, stored: str) -> None:
         *("a@example.com,b@example.com", "<a@example.com>", "a@" + "é." * 60 + "com"),
     ],
 )
-def test_an_address_that_can_never_be_reached_is_refused(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(InvalidAddress):
         Email().check_address(address)
 
@@ -422,14 +420,14 @@ def report(action: str = "failed", status: str = "5.1.1", kind: str = "text/rfc8
         *(("failed", "5.1.8", "bounced"), ("failed", "4.4.7", "bounced"), ("delivered", "2.0.0", "delivered")),
     ],
 )
-def test_a_mail_that_came_back_is_a_receipt(action: str, status: str, outcome: str, kind: str, ends: str) -> None:
+def test_a_bounced_email_is_a_receipt(action: str, status: str, outcome: str, kind: str, ends: str) -> None:
     (receipt,) = returned(report(action, status, kind).replace("\n", ends))
     assert (receipt.provider_id, receipt.outcome) == ("abc@example.org", outcome)
     assert (receipt.code, receipt.message) == (status.split(maxsplit=1)[0], "smtp; 550 no such user")
     assert receipt.id == returned(report(action, status, kind).replace("\n", ends))[0].id
 
 
-async def test_a_bounce_names_what_was_sent(server: MailServer) -> None:
+async def test_a_bounce_has_the_provider_id_of_the_sent_email(server: MailServer) -> None:
     (outcome,) = await send(server, mail(), bounce_secret=SECRET)
     assert isinstance(outcome, Sent)
     head = server.mails[0].raw.decode().partition("\r\n\r\n")[0]
@@ -445,13 +443,13 @@ async def test_a_bounce_names_what_was_sent(server: MailServer) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", SECRET + " ", "ü", "\ud800"])
-def test_who_does_not_know_the_secret_is_rejected(given: str | None) -> None:
+def test_a_callback_with_a_wrong_secret_is_rejected(given: str | None) -> None:
     with pytest.raises(RejectedCallback):
         returned(report(), given)
 
 
 @pytest.mark.parametrize("secret", [None, "", 7])
-def test_without_a_secret_of_ours_nobody_is_trusted(secret: Any) -> None:
+def test_without_a_bounce_secret_every_callback_is_rejected(secret: Any) -> None:
     with pytest.raises(RejectedCallback):
         returned(report(), "", bounce_secret=secret)
 
@@ -481,9 +479,9 @@ def test_without_a_secret_of_ours_nobody_is_trusted(secret: Any) -> None:
     ],
 )
 @pytest.mark.timeout(5)
-def test_a_mail_that_is_no_report_tells_nothing(body: bytes | str) -> None:
+def test_an_email_that_is_not_a_report_has_no_receipts(body: bytes | str) -> None:
     assert returned(body) == []
 
 
-def test_a_huge_report_is_read_as_far_as_it_matters() -> None:
+def test_only_the_start_of_a_huge_report_is_read() -> None:
     assert [receipt.outcome for receipt in returned(report() + "x" * 20_000_000)] == ["invalid"]

@@ -1,4 +1,4 @@
-"""Expo: one answer for each message, whatever Expo says; and nothing is sent twice that was taken once."""
+"""Expo: one outcome per message, whatever Expo returns; an accepted message is never sent twice."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def test_an_address_is_a_push_token_or_a_uuid(address: str) -> None:
         "fcm:x",
     ],
 )
-async def test_what_is_no_address_is_refused_and_never_reaches_expo(expo: ExpoProvider, address: str) -> None:
+async def test_invalid_addresses_are_refused_and_never_reach_expo(expo: ExpoProvider, address: str) -> None:
     with pytest.raises(InvalidAddress):
         Expo().check_address(address)
     wrong = Message(delivery=1, key="k", address=address, title="Hi")
@@ -69,7 +69,7 @@ async def test_what_is_no_address_is_refused_and_never_reaches_expo(expo: ExpoPr
     assert expo.batches() == [[token(1), token(2)]]
 
 
-async def test_a_message_goes_out_with_its_fields_and_known_options_alone(expo: ExpoProvider) -> None:
+async def test_a_message_is_sent_with_its_fields_and_known_options_only(expo: ExpoProvider) -> None:
     options = {
         "sound": "default",
         "badge": 3,
@@ -80,8 +80,8 @@ async def test_a_message_goes_out_with_its_fields_and_known_options_alone(expo: 
         "subtitle": "s",
         "mutableContent": True,
     }
-    strangers = {"to": token("other"), "title": "another", "_contentAvailable": True}
-    sent = message(1, data={"order": 7}, options={**options, **strangers})
+    unknown = {"to": token("other"), "title": "another", "_contentAvailable": True}
+    sent = message(1, data={"order": 7}, options={**options, **unknown})
     assert kinds(await send(expo, sent, message(2, title="", options={"badge": None}))) == [Sent, Sent]
     assert expo.accepted == [
         {"to": token(1), "title": "Hi", "body": "there", "data": {"order": 7}, **options},
@@ -112,12 +112,12 @@ async def test_outcomes_are_in_the_order_of_the_messages(expo: ExpoProvider) -> 
         ("NewerThanThisCode", Failed),
     ],
 )
-async def test_a_code_in_a_ticket_is_for_that_message_alone(expo: ExpoProvider, code: str, kind: type) -> None:
+async def test_a_code_in_a_ticket_is_for_that_message_only(expo: ExpoProvider, code: str, kind: type) -> None:
     expo.tickets[token(2)] = code
     outcomes = await send(expo, message(1), message(2), message(3))
     assert kinds(outcomes) == [Sent, kind, Sent]
     assert getattr(outcomes[1], "code", None) == code
-    # Whoever reads the outcome could push with it.
+    # A reader of the outcome could push with the token.
     assert token(2) not in repr(outcomes)
 
 
@@ -132,7 +132,9 @@ async def test_a_code_in_a_ticket_is_for_that_message_alone(expo: ExpoProvider, 
         ({"body": "\ud800"}, "Malformed"),
     ],
 )
-async def test_a_message_that_cannot_be_sent_fails_alone(expo: ExpoProvider, wrong: dict[str, Any], code: str) -> None:
+async def test_an_invalid_message_does_not_affect_the_others(
+    expo: ExpoProvider, wrong: dict[str, Any], code: str
+) -> None:
     outcomes = await send(expo, message(1), message(2, **wrong), message(3))
     assert kinds(outcomes) == [Sent, Failed, Sent]
     assert getattr(outcomes[1], "code", None) == code
@@ -145,7 +147,7 @@ async def test_the_largest_message_is_sent(expo: ExpoProvider) -> None:
     assert kinds(await send(expo, message(1, body="x" * (4097 - frame)))) == [Failed]
 
 
-async def test_a_large_body_is_packed_and_a_small_one_is_not(expo: ExpoProvider) -> None:
+async def test_a_large_body_is_compressed_and_a_small_one_is_not(expo: ExpoProvider) -> None:
     assert kinds(await send(expo, message(1))) == [Sent]
     assert kinds(await send(expo, *[message(n, body="x" * 50) for n in range(100)])) == [Sent] * 100
     small, large = expo.log
@@ -154,14 +156,14 @@ async def test_a_large_body_is_packed_and_a_small_one_is_not(expo: ExpoProvider)
     assert int(large.headers["content-length"]) < 2000 < len(json.dumps(expo.accepted[1:]))
 
 
-async def test_more_than_a_hundred_leave_in_requests_of_a_hundred(expo: ExpoProvider) -> None:
+async def test_messages_are_sent_in_requests_of_a_hundred(expo: ExpoProvider) -> None:
     assert kinds(await send(expo, *[message(n) for n in range(250)])) == [Sent] * 250
     assert [len(batch) for batch in expo.batches()] == [100, 100, 50]
     assert await send(expo) == []
     assert len(expo.log) == 3
 
 
-async def test_each_project_gets_a_request_of_its_own(expo: ExpoProvider) -> None:
+async def test_each_project_gets_its_own_request(expo: ExpoProvider) -> None:
     expo.projects = {token(n): f"@shop/{'abc'[n % 3]}" for n in range(7)}
     expo.tickets[token(4)] = "DeviceNotRegistered"
     outcomes = await send(expo, *[message(n) for n in range(7)])
@@ -171,7 +173,7 @@ async def test_each_project_gets_a_request_of_its_own(expo: ExpoProvider) -> Non
     assert len(expo.accepted) == 6
 
 
-async def test_tokens_that_a_split_does_not_name_wait(expo: ExpoProvider) -> None:
+async def test_tokens_that_a_split_does_not_name_are_retried(expo: ExpoProvider) -> None:
     expo.say({"errors": [{"code": MIXED, "details": {"@a": [token(1)], "@b": [token(3), 7], "@c": None}}]}, 400)
     outcomes = await send(expo, *[message(n) for n in range(1, 5)])
     assert kinds(outcomes) == [Sent, Retryable, Sent, Retryable]
@@ -179,13 +181,13 @@ async def test_tokens_that_a_split_does_not_name_wait(expo: ExpoProvider) -> Non
 
 
 @pytest.mark.parametrize("details", [None, [], {}, {"@a": [token(1), token(2)]}, {"@a": {"x": 1}}])
-async def test_a_split_that_leads_nowhere_ends(expo: ExpoProvider, details: Any) -> None:
+async def test_a_split_into_one_project_ends(expo: ExpoProvider, details: Any) -> None:
     expo.say({"errors": [{"code": MIXED, "message": "m", "details": details}]}, 400)
     assert await send(expo, message(1), message(2)) == [Retryable(MIXED, "m")] * 2
     assert len(expo.log) == 1
 
 
-async def test_a_refused_request_is_halved_until_the_bad_one_is_alone(expo: ExpoProvider) -> None:
+async def test_a_refused_request_is_halved_until_the_faulty_message_is_alone(expo: ExpoProvider) -> None:
     expo.refused = {token(37)}
     outcomes = await send(expo, *[message(n) for n in range(100)])
     assert kinds(outcomes) == [Sent] * 37 + [Failed] + [Sent] * 62
@@ -194,7 +196,7 @@ async def test_a_refused_request_is_halved_until_the_bad_one_is_alone(expo: Expo
     assert len(expo.log) <= 15
 
 
-async def test_a_request_of_too_many_is_halved(expo: ExpoProvider) -> None:
+async def test_a_request_with_too_many_messages_is_halved(expo: ExpoProvider) -> None:
     expo.say({"errors": [{"code": "PUSH_TOO_MANY_NOTIFICATIONS"}]}, 400)
     assert kinds(await send(expo, message(1), message(2), message(3))) == [Sent] * 3
     assert expo.batches()[1:] == [[token(1), token(2)], [token(3)]]
@@ -214,7 +216,7 @@ async def test_a_request_of_too_many_is_halved(expo: ExpoProvider) -> None:
         (200, {"errors": [{"code": "x" * 999}]}, Unknown("unspecified")),
     ],
 )
-async def test_an_error_of_the_whole_request_is_for_all(
+async def test_an_error_of_the_request_is_the_outcome_of_all_messages(
     expo: ExpoProvider, status: int, content: Any, expected: Outcome
 ) -> None:
     expo.say(content, status, {"Retry-After": "3"})
@@ -238,13 +240,13 @@ async def test_an_error_of_the_whole_request_is_for_all(
         b"",
     ],
 )
-async def test_an_answer_that_makes_no_sense_leaves_it_unknown(expo: ExpoProvider, content: Any) -> None:
+async def test_an_invalid_response_leaves_the_outcome_unknown(expo: ExpoProvider, content: Any) -> None:
     expo.say(content)
     assert kinds(await send(expo, message(1), message(2))) == [Unknown] * 2
     assert len(expo.log) == 1
 
 
-async def test_one_strange_ticket_does_not_spoil_the_others(expo: ExpoProvider) -> None:
+async def test_an_invalid_ticket_does_not_affect_the_others(expo: ExpoProvider) -> None:
     expo.say({"data": [{"status": "ok", "id": "1"}, {"status": "?"}, {"status": "error", "details": 7}]})
     outcomes = await send(expo, message(1), message(2), message(3))
     assert kinds(outcomes) == [Sent, Unknown, Failed]
@@ -262,7 +264,7 @@ async def test_one_strange_ticket_does_not_spoil_the_others(expo: ExpoProvider) 
         ("denied", Down),
     ],
 )
-async def test_a_bad_day_of_expo_is_told_as_it_is(expo: ExpoProvider, fault: Fault, kind: type) -> None:
+async def test_faults_of_expo_are_outcomes(expo: ExpoProvider, fault: Fault, kind: type) -> None:
     expo.fault = fault
     patience = 1.0 if fault == "silence" else 20.0
     outcomes = await send(expo, message(1), message(2), patience=patience, access_token=SECRET)
@@ -274,13 +276,13 @@ async def test_a_bad_day_of_expo_is_told_as_it_is(expo: ExpoProvider, fault: Fau
         assert await Expo().receipts([UUID], exchange) == ()
 
 
-async def test_what_never_left_is_tried_again() -> None:
+async def test_an_unsent_request_is_retried() -> None:
     async with ExpoProvider() as gone:
         pass
     assert kinds(await send(gone, message(1))) == [Retryable]
 
 
-async def test_after_trouble_the_parts_that_have_not_left_stay(expo: ExpoProvider) -> None:
+async def test_remaining_parts_are_not_sent_after_a_failure(expo: ExpoProvider) -> None:
     expo.projects = {token(1): "@a", token(2): "@b"}
     expo.say({"errors": [{"code": MIXED, "details": {"@a": [token(1)], "@b": [token(2)]}}]}, 400)
     expo.say(b"<html>")
@@ -293,14 +295,14 @@ async def test_after_trouble_the_parts_that_have_not_left_stay(expo: ExpoProvide
 @pytest.mark.parametrize(
     "account", [{"url": 7}, {"url": "http://u:p@h"}, {"url": "http://.."}, {"access_token": "a\r\nb"}]
 )
-async def test_settings_that_cannot_work_are_told_before_anything_is_sent(
+async def test_invalid_settings_are_reported_before_anything_is_sent(
     expo: ExpoProvider, account: dict[str, Any]
 ) -> None:
     assert kinds(await send(expo, message(1), **{"url": expo.url, **account})) == [Down]
     assert expo.log == []
 
 
-async def test_the_accounts_access_token_is_shown_to_expo_and_to_nobody_else() -> None:
+async def test_the_access_token_is_sent_to_expo_only() -> None:
     async with ExpoProvider(access_token=SECRET) as expo:
         async with Exchange({"url": expo.url}) as exchange:
             assert kinds(list(await Expo().send([message(1)], exchange))) == [Down]
@@ -310,14 +312,14 @@ async def test_the_accounts_access_token_is_shown_to_expo_and_to_nobody_else() -
         expo.say({"errors": [{"code": SECRET, "message": "x" * 290 + SECRET}]}, 403)
         escaped = "".join(f"\\u{ord(letter):04x}" for letter in SECRET)
         expo.say(f'{{"data": [{{"status": "error", "message": "{escaped}"}}]}}'.encode())
-        told = [await send(expo, message(1), access_token=SECRET) for _ in range(2)]
+        outcomes_of_both = [await send(expo, message(1), access_token=SECRET) for _ in range(2)]
         assert expo.keys == [SECRET, SECRET, SECRET[::-1], SECRET, SECRET]
-    assert [kinds(wrong), *map(kinds, told)] == [[Down], [Down], [Failed]]
+    assert [kinds(wrong), *map(kinds, outcomes_of_both)] == [[Down], [Down], [Failed]]
     assert SECRET[::-1] not in repr(wrong)
-    assert "canary" not in repr([told, Expo(SECRET)])
+    assert "canary" not in repr([outcomes_of_both, Expo(SECRET)])
 
 
-async def test_the_seventh_connection_at_once_is_refused(expo: ExpoProvider) -> None:
+async def test_the_seventh_concurrent_connection_is_refused(expo: ExpoProvider) -> None:
     expo.open.clear()
     calls = [asyncio.ensure_future(send(expo, message(n))) for n in range(7)]
     done, held = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
@@ -326,7 +328,7 @@ async def test_the_seventh_connection_at_once_is_refused(expo: ExpoProvider) -> 
     assert [kinds(each) for each in await asyncio.gather(*held)] == [[Sent]] * 6
 
 
-async def test_a_project_that_sends_too_fast_is_told_when_to_go_on() -> None:
+async def test_a_throttled_project_gets_the_time_to_wait() -> None:
     clock = [0.0]
     async with ExpoProvider(per_second=3, now=lambda: clock[0]) as expo:
         assert kinds(await send(expo, message(1), message(2))) == [Sent, Sent]
@@ -352,7 +354,7 @@ async def ids_of(expo: ExpoProvider, *names: object) -> list[str]:
     return [str(outcome.provider_id) for outcome in outcomes if isinstance(outcome, Sent)]
 
 
-async def test_receipts_say_what_became_of_each_and_the_absent_are_left_out(expo: ExpoProvider) -> None:
+async def test_receipts_have_an_outcome_and_missing_ones_are_omitted(expo: ExpoProvider) -> None:
     expo.receipts_of = {token(code): code for code in RECEIPTS} | {token("later"): None}
     ids = await ids_of(expo, "fine", "later", *RECEIPTS)
     async with Exchange({"url": expo.url}) as exchange:
@@ -362,7 +364,7 @@ async def test_receipts_say_what_became_of_each_and_the_absent_are_left_out(expo
     assert "PushToken[fine" not in repr(found)
 
 
-async def test_one_wrong_id_does_not_hide_the_receipts_of_the_others(expo: ExpoProvider) -> None:
+async def test_an_invalid_id_does_not_hide_the_other_receipts(expo: ExpoProvider) -> None:
     ids = await ids_of(expo, 1, 2, 3)
     expo.say({"errors": [{"code": "PUSH_TOO_MANY_RECEIPTS"}]}, 400)
     async with Exchange({"url": expo.url}) as exchange:
@@ -370,14 +372,14 @@ async def test_one_wrong_id_does_not_hide_the_receipts_of_the_others(expo: ExpoP
     assert [each.provider_id for each in found] == ids
 
 
-async def test_receipts_are_asked_for_a_thousand_at_once(expo: ExpoProvider) -> None:
+async def test_receipts_are_requested_in_batches_of_a_thousand(expo: ExpoProvider) -> None:
     async with Exchange({"url": expo.url}) as exchange:
         assert await Expo().receipts([f"{n:08}{UUID[8:]}" for n in range(1500)], exchange) == ()
     assert [len(request.json()["ids"]) for request in expo.log] == [1000, 500]
 
 
 @pytest.mark.parametrize("content", [b"<html>", [], {"data": []}, {"data": {UUID: 7}}, {"errors": [{"code": "x"}]}])
-async def test_receipts_that_make_no_sense_are_none(expo: ExpoProvider, content: Any) -> None:
+async def test_invalid_receipts_are_ignored(expo: ExpoProvider, content: Any) -> None:
     expo.say(content)
     async with Exchange({"url": expo.url}) as exchange:
         assert await Expo().receipts([UUID], exchange) == ()

@@ -1,4 +1,4 @@
-"""What holds for every channel that sends one message a request, whoever the provider is."""
+"""Behaviour of every channel that sends one message per request."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ SECRETS = {
 
 
 class Says(Provider):
-    """One answer to everything; `echoes`: it repeats all that it was told, secrets included."""
+    """One response to every request; `echoes`: it repeats the request, including secrets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ class Says(Provider):
         self.echoes = False
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        told = f"{request.path} {request.headers.get('authorization')} {request.body!r}".encode()
-        return web.Response(status=self.status, body=told if self.echoes else self.body)
+        request_text = f"{request.path} {request.headers.get('authorization')} {request.body!r}".encode()
+        return web.Response(status=self.status, body=request_text if self.echoes else self.body)
 
 
 class Case(msgspec.Struct):
@@ -108,9 +108,7 @@ FAULTS: dict[Fault, type[Outcome]] = {
 
 
 @pytest.mark.parametrize(("fault", "kind"), FAULTS.items())
-async def test_a_bad_day_of_the_provider_is_an_outcome(
-    case: Case, provider: Says, fault: Fault, kind: type[Outcome]
-) -> None:
+async def test_faults_of_a_provider_are_outcomes(case: Case, provider: Says, fault: Fault, kind: type[Outcome]) -> None:
     provider.fault = fault
     (outcome,) = await case.send(patience=1.0 if fault == "silence" else 20.0)
     assert type(outcome) is kind
@@ -119,14 +117,14 @@ async def test_a_bad_day_of_the_provider_is_an_outcome(
         assert outcome.after == (RETRY_AFTER if fault == "busy" else None)
 
 
-async def test_a_provider_that_is_not_there_has_taken_nothing(case: Case, provider: Says) -> None:
+async def test_an_unreachable_provider_is_retried(case: Case, provider: Says) -> None:
     await provider.__aexit__(None, None, None)
     (outcome,) = await case.send()
     assert isinstance(outcome, Retryable)
 
 
 @pytest.mark.parametrize("status", [500, 502, 504])
-async def test_a_server_error_leaves_a_doubt_where_messages_cost(case: Case, provider: Says, status: int) -> None:
+async def test_a_server_error_is_unknown_where_messages_cost_money(case: Case, provider: Says, status: int) -> None:
     provider.status, provider.body = status, b"bad gateway"
     (outcome,) = await case.send()
     assert type(outcome) is (Unknown if case.channel.on_unknown == "park" else Retryable)
@@ -147,7 +145,7 @@ ODD_BODIES = [
 
 
 @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
-async def test_a_success_that_makes_no_sense_is_unknown(case: Case, provider: Says, body: bytes) -> None:
+async def test_an_invalid_success_is_unknown(case: Case, provider: Says, body: bytes) -> None:
     provider.body = body
     (outcome,) = await case.send()
     assert isinstance(outcome, Unknown)
@@ -155,13 +153,13 @@ async def test_a_success_that_makes_no_sense_is_unknown(case: Case, provider: Sa
 
 
 @pytest.mark.parametrize("body", ODD_BODIES, ids=range(len(ODD_BODIES)))
-async def test_a_refusal_that_makes_no_sense_takes_no_address_away(case: Case, provider: Says, body: bytes) -> None:
+async def test_an_invalid_refusal_deactivates_no_address(case: Case, provider: Says, body: bytes) -> None:
     provider.status, provider.body = 404, body
     (outcome,) = await case.send()
     assert isinstance(outcome, Failed | Down | Unknown)
 
 
-async def test_a_bot_that_telegram_does_not_know_stops_the_channel_in_any_words(provider: Says) -> None:
+async def test_a_bot_unknown_to_telegram_stops_the_channel(provider: Says) -> None:
     provider.status, provider.body = 404, b"<html>not here</html>"
     assert await case_of("telegram", provider.url).send() == [Down("http_404", "<html>not here</html>")]
 
@@ -173,13 +171,13 @@ async def test_a_redirect_is_not_followed(case: Case, provider: Says) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 429, 500, 503])
-async def test_a_secret_is_nowhere_to_be_read(
+async def test_no_outcome_contains_a_secret(
     case: Case, provider: Says, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     provider.status, provider.echoes = status, True
     (outcome,) = await case.send()
-    assert HIDDEN in repr(outcome) or getattr(outcome, "message", None) == "", "the test itself: it was told"
+    assert HIDDEN in repr(outcome) or getattr(outcome, "message", None) == "", "the test itself: the provider echoed"
     assert case.secret not in repr(outcome)
     assert base64.b64encode(f"AC01:{case.secret}".encode()).decode() not in repr(outcome)
     assert case.secret not in repr(case.channel) + repr(case.channel.settings(case.account))
@@ -188,7 +186,7 @@ async def test_a_secret_is_nowhere_to_be_read(
 
 
 @pytest.mark.parametrize("name", SECRETS)
-async def test_an_answer_that_is_no_http_tells_no_secret(name: str) -> None:
+async def test_a_response_that_is_not_http_reveals_no_secret(name: str) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readline()
         writer.write(b"I heard " + first + b"\r\n\r\n")
@@ -203,7 +201,7 @@ async def test_an_answer_that_is_no_http_tells_no_secret(name: str) -> None:
     assert case.secret not in repr(outcome)
 
 
-async def test_one_wrong_message_harms_no_other(case: Case, provider: Says) -> None:
+async def test_an_invalid_message_does_not_affect_the_others(case: Case, provider: Says) -> None:
     provider.status, provider.body = 503, b"later"
     outcomes = await case.send(
         case.message(),
@@ -217,7 +215,7 @@ async def test_one_wrong_message_harms_no_other(case: Case, provider: Says) -> N
     assert len(provider.log) == 2
 
 
-async def test_settings_that_make_no_sense_stop_the_channel(case: Case, provider: Says) -> None:
+async def test_invalid_settings_stop_the_channel(case: Case, provider: Says) -> None:
     for wrong in ({"url": "ftp://nowhere"}, {"url": 5}, {"url": "http://a b"}):
         case.account |= wrong  # type: ignore[arg-type] # accounts are written by people
         (outcome,) = await case.send()
@@ -259,7 +257,7 @@ def test_the_account_wins_over_the_constructor() -> None:
     assert (settings.version, settings.url) == ("v2", "https://one.example")
 
 
-async def test_a_batch_is_sent_side_by_side_and_answered_in_order() -> None:
+async def test_a_batch_is_sent_concurrently_with_outcomes_in_order() -> None:
     inside: list[int] = []
     full, go_on = asyncio.Event(), asyncio.Event()
 
@@ -278,18 +276,18 @@ async def test_a_batch_is_sent_side_by_side_and_answered_in_order() -> None:
     assert len(inside) == AT_ONCE, "the others wait for a place"
     go_on.set()
     expected: list[Outcome] = [Sent(str(number)) for number in range(3 * AT_ONCE)]
-    expected[3] = Unknown("error", "a mistake in the channel: ZeroDivisionError")
+    expected[3] = Unknown("error", "internal error of the channel: ZeroDivisionError")
     assert await sending == expected
 
 
-def test_a_secret_is_hidden_also_where_a_text_was_cut() -> None:
-    said = Failed("token-123456", "before token-123456, after, and then token-12")
-    hidden = without_secrets(said, ["token-123456", "tok"])
+def test_a_truncated_secret_is_hidden() -> None:
+    outcome = Failed("token-123456", "before token-123456, after, and then token-12")
+    hidden = without_secrets(outcome, ["token-123456", "tok"])
     assert hidden == Failed(HIDDEN, f"before {HIDDEN}, after, and then {HIDDEN}")
     assert without_secrets(Delivered("token-123456"), ["token-123456"]) == Delivered("token-123456")
 
 
-def test_a_long_text_is_cut_between_characters() -> None:
+def test_a_long_text_is_truncated_between_characters() -> None:
     assert cut("four", 4) == "four"
     assert cut("fiver", 4) == "fiv…"
     assert cut("ab😀😀", 5) == "ab😀…"
@@ -297,13 +295,13 @@ def test_a_long_text_is_cut_between_characters() -> None:
 
 
 @pytest.mark.parametrize("written", ["+5511987654321", " +55 (11) 98765-4321 ", "+55.11.98765.4321"])
-def test_a_phone_number_is_stored_in_one_way(written: str) -> None:
+def test_phone_numbers_are_normalised(written: str) -> None:
     assert phone_number(written) == "+5511987654321"
 
 
 @pytest.mark.parametrize(
     "written", ["", "11987654321", "+0119876543", "+55119876543210000", "+55x1", "+٥٥١١٩٨٧٦٥", "\n+1"]
 )
-def test_what_is_no_phone_number_is_refused(written: str) -> None:
+def test_invalid_phone_numbers_are_refused(written: str) -> None:
     with pytest.raises(InvalidAddress):
         phone_number(written)

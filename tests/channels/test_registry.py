@@ -1,4 +1,4 @@
-"""The channels of an application: each name is one, and says what it does in words that are known."""
+"""The channels of an application: unique names and valid policies."""
 
 import pytest
 
@@ -10,17 +10,17 @@ class Pager(Channel):
     name = "pager"
 
 
-def test_a_name_is_one_channel(app: Sereno) -> None:
+def test_two_channels_cannot_have_the_same_name(app: Sereno) -> None:
     first = app.channels.add(Pager())
     assert app.channels["pager"] is app.channels.add(first)
     with pytest.raises(ConfigurationError, match="two channels named pager"):
         app.channels.add(Pager())
 
 
-def test_what_becomes_of_an_unknown_outcome_is_one_of_two(app: Sereno) -> None:
+def test_on_unknown_must_be_retry_or_park(app: Sereno) -> None:
     class Strange(Pager):
-        on_unknown = "resend"  # type: ignore[assignment]  # what a reader of types would not write
+        on_unknown = "resend"  # type: ignore[assignment]  # wrong on purpose
 
-    with pytest.raises(ConfigurationError, match='pager: on_unknown is "retry" or "park", not \'resend\''):
+    with pytest.raises(ConfigurationError, match='pager: on_unknown must be "retry" or "park", not \'resend\''):
         app.channels.add(Strange())
     app.channels.add(Pager())

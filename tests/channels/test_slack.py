@@ -1,4 +1,4 @@
-"""Slack by a bot and by incoming webhooks: what is sent, and what each word means."""
+"""Slack through a bot and incoming webhooks: what is sent, and what each error means."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,7 +28,7 @@ async def send(provider: SlackProvider, *, account: dict[str, str] | None = None
     return outcome
 
 
-async def test_a_message_by_a_bot_is_there_under_channel_and_time(provider: SlackProvider) -> None:
+async def test_the_provider_id_is_channel_and_timestamp(provider: SlackProvider) -> None:
     assert await send(provider) == Delivered(f"{CHANNEL}:1503435956.000001")
     assert provider.sent == [{"channel": CHANNEL, "text": "Good morning"}]
 
@@ -40,7 +40,7 @@ async def test_a_message_by_a_webhook_needs_no_bot(provider: SlackProvider) -> N
 
 
 @pytest.mark.parametrize("by_hook", [False, True])
-async def test_nothing_in_a_text_is_a_command(provider: SlackProvider, by_hook: bool) -> None:
+async def test_text_is_escaped(provider: SlackProvider, by_hook: bool) -> None:
     address = provider.address if by_hook else CHANNEL
     await send(provider, address=address, title="R&D", body="<!channel> see <http://x|y> &lt;")
     assert provider.sent[0]["text"] == "R&amp;D\n&lt;!channel&gt; see &lt;http://x|y&gt; &amp;lt;"
@@ -55,14 +55,14 @@ async def test_nothing_in_a_text_is_a_command(provider: SlackProvider, by_hook: 
     + [(word, Retryable) for word in ("service_unavailable", "request_timeout")]
     + [(word, Failed) for word in ("msg_too_long", "no_text", "not_in_channel", "restricted_action", "a_new_word")],
 )
-async def test_each_word_to_a_bot_has_its_meaning(provider: SlackProvider, word: str, kind: type[Outcome]) -> None:
+async def test_each_error_for_a_bot_has_an_outcome(provider: SlackProvider, word: str, kind: type[Outcome]) -> None:
     provider.refuses = word
     outcome = await send(provider)
     assert type(outcome) is kind
     assert getattr(outcome, "code", None) == word
 
 
-async def test_too_many_messages_wait_as_long_as_slack_says(provider: SlackProvider) -> None:
+async def test_throttled_messages_wait_as_long_as_slack_requires(provider: SlackProvider) -> None:
     provider.refuses = "ratelimited"
     assert await send(provider) == Retryable("ratelimited", "ratelimited", after=RETRY_AFTER)
 
@@ -72,7 +72,7 @@ async def test_a_missing_scope_is_named(provider: SlackProvider) -> None:
     assert await send(provider) == Down("missing_scope", "needs chat:write")
 
 
-async def test_a_token_that_is_refused_stops_the_channel(provider: SlackProvider) -> None:
+async def test_a_refused_token_stops_the_channel(provider: SlackProvider) -> None:
     assert await send(provider, account={**provider.account, "bot_token": "xoxb-wrong"}) == Down(
         "invalid_auth", "invalid_auth"
     )
@@ -93,18 +93,18 @@ async def test_a_token_that_is_refused_stops_the_channel(provider: SlackProvider
         (403, "who are you", Down),
     ],
 )
-async def test_each_word_to_a_webhook_has_its_meaning(
+async def test_each_error_for_a_webhook_has_an_outcome(
     provider: SlackProvider, status: int, word: str, kind: type[Outcome]
 ) -> None:
     provider.status, provider.refuses = status, word
     assert type(await send(provider, address=provider.address)) is kind
 
 
-async def test_a_webhook_that_is_gone_is_no_address(provider: SlackProvider) -> None:
+async def test_a_deleted_webhook_is_invalid(provider: SlackProvider) -> None:
     assert isinstance(await send(provider, address=f"{provider.address}x"), Invalid)
 
 
-async def test_an_id_without_a_bot_stops_nobody_else(provider: SlackProvider) -> None:
+async def test_an_id_without_a_bot_token_does_not_affect_the_others(provider: SlackProvider) -> None:
     batch = [
         Message(delivery=number, key="k", address=address, body="x")
         for number, address in enumerate([CHANNEL, provider.address])
@@ -119,7 +119,7 @@ async def test_an_id_without_a_bot_stops_nobody_else(provider: SlackProvider) ->
 @pytest.mark.parametrize(
     "address", ["C0123456789", "G01", "D0ABC", "U0ABC", "W0ABC", "https://hooks.slack.com/services/T0/B0/abcDEF1"]
 )
-def test_ids_and_webhooks_are_addresses(address: str) -> None:
+def test_ids_and_webhooks_are_valid_addresses(address: str) -> None:
     assert Slack().check_address(f" {address} ") == address
 
 
@@ -139,7 +139,7 @@ def test_ids_and_webhooks_are_addresses(address: str) -> None:
         "https://hooks.slack.com/services/T0/B0/",
     ],
 )
-def test_other_places_are_no_addresses(address: str) -> None:
+def test_other_urls_are_invalid(address: str) -> None:
     with pytest.raises(InvalidAddress) as raised:
         Slack().check_address(address)
     assert "secret" not in str(raised.value)

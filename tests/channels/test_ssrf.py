@@ -1,4 +1,4 @@
-"""Whatever a URL looks like, nothing but the open internet is called."""
+"""However a URL is written, only public addresses are called."""
 
 import ipaddress
 import socket
@@ -24,7 +24,7 @@ from sereno.channels.ssrf import (
 from sereno.errors import InvalidAddress
 from sereno.testing.webhook import WebhookReceiver
 
-# Signs that Unicode holds to be the same as the plain ones: wide letters, digits in circles.
+# Unicode characters that are normalised to ASCII: full-width letters, digits in circles.
 FULL_WIDTH = {code: code + 0xFEE0 for code in map(ord, "0123456789abcdefxABCDEFX.")}
 CIRCLED = {ord("0") + digit: 0x2460 + digit - 1 for digit in range(1, 10)}
 
@@ -47,7 +47,7 @@ INSIDE = [
 
 
 def encodings(ip: str) -> Iterator[str]:
-    """The same IPv4 address, in all the ways that some program somewhere understands."""
+    """Yield the same IPv4 address in all notations that programs accept."""
     number = int(ipaddress.IPv4Address(ip))
     a, b, c, d = ipaddress.IPv4Address(ip).packed
     low, middle = number & 0xFFFF, number & 0xFFFFFF
@@ -66,7 +66,7 @@ def encodings(ip: str) -> Iterator[str]:
 
 
 def embeddings(ip: str) -> list[ipaddress.IPv6Address]:
-    """IPv6 addresses that lead to the IPv4 address: mapped, compatible, NAT64 twice, 6to4, Teredo as server, client."""
+    """IPv6 addresses that embed the IPv4 address: mapped, compatible, NAT64 twice, 6to4, Teredo server and client."""
     number = int(ipaddress.IPv4Address(ip))
     return [
         ipaddress.IPv6Address(prefix | embedded)
@@ -117,7 +117,7 @@ TABLE = [host for ip in INSIDE for host in encodings(ip)] + [
 
 
 class NumbersOnly:
-    """The machine's own resolver, which asks no name server: numbers in any writing, and localhost."""
+    """The system's resolver without DNS: numbers in any notation, and localhost."""
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
         flags = 0 if host.rstrip(".") == "localhost" else socket.AI_NUMERICHOST
@@ -126,14 +126,14 @@ class NumbersOnly:
 
 
 class Scripted:
-    """Gives one list of addresses after the other."""
+    """Returns one list of addresses per call."""
 
-    def __init__(self, *answers: list[str]) -> None:
-        self.left = list(answers)
-        self.asked = 0
+    def __init__(self, *results: list[str]) -> None:
+        self.left = list(results)
+        self.calls = 0
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:  # noqa: ARG002 - any name
-        self.asked += 1
+        self.calls += 1
         return [answer(ip, port, socket.AF_INET6 if ":" in ip else socket.AF_INET) for ip in self.left.pop(0)]
 
 
@@ -142,7 +142,7 @@ def answer(ip: str, port: int, family: socket.AddressFamily) -> dict[str, Any]:
 
 
 def all_but_first_loopback(ip: str) -> bool:
-    """127.0.0.1 plays the internet here, and everything else the network behind the wall."""
+    """127.0.0.1 stands for the internet in this test, and everything else for private networks."""
     return ip != "127.0.0.1"
 
 
@@ -151,17 +151,17 @@ def test_the_table_is_large() -> None:
 
 
 @pytest.mark.parametrize("host", TABLE, ids=ascii)
-def test_no_writing_of_an_inner_address_passes_the_check_of_urls(host: str) -> None:
+def test_no_notation_of_a_private_address_passes_the_check_of_urls(host: str) -> None:
     try:
         target = read_target(f"https://{host}/hook")
     except InvalidAddress:
         return
     assert target.address is not None
-    assert objection(target, (80, 443)) == "a webhook's host is a public one"
+    assert objection(target, (80, 443)) == "a webhook's host must be public"
 
 
 @pytest.mark.parametrize("host", [*TABLE, "localhost", "LOCALHOST."], ids=ascii)
-async def test_no_writing_of_an_inner_address_is_connected_to(host: str) -> None:
+async def test_no_notation_of_a_private_address_is_connected_to(host: str) -> None:
     judged: dict[str, bool] = {}
 
     def judge(ip: str) -> bool:
@@ -175,7 +175,7 @@ async def test_no_writing_of_an_inner_address_is_connected_to(host: str) -> None
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "10.0.0.1", "169.254.169.254"])
-async def test_a_literal_address_is_refused_by_name(ip: str) -> None:
+async def test_a_literal_private_address_is_refused(ip: str) -> None:
     async with guarded_session(5.0) as session:
         with pytest.raises(aiohttp.ClientConnectorError) as caught:
             await session.get(f"http://{ip}/")
@@ -191,7 +191,7 @@ async def test_a_literal_address_is_refused_by_name(ip: str) -> None:
         2001:db8::/32 2002::/16 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8
     """.split(),  # noqa: SIM905 - a table, not a page
 )
-def test_closed_networks_are_closed_from_end_to_end(network: str) -> None:
+def test_private_networks_are_refused_from_first_to_last_address(network: str) -> None:
     addresses = ipaddress.ip_network(network)
     assert not is_public(str(addresses[0]))
     assert not is_public(str(addresses[-1]))
@@ -205,38 +205,38 @@ def test_closed_networks_are_closed_from_end_to_end(network: str) -> None:
         223.255.255.255 ::ffff:8.8.8.8 2001:4860:4860::8888 2606:4700::1111 2a00:1450:4001::1
     """.split(),  # noqa: SIM905 - a table, not a page
 )
-def test_the_open_internet_is_open(ip: str) -> None:
+def test_public_addresses_are_public(ip: str) -> None:
     assert is_public(ip)
     assert not is_refused(ip)
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "127.1", "0x08080808", "010.8.8.8", "8.8.8.8.", "2606:4700::1%eth0"])
-def test_what_is_no_plain_address_is_not_public(text: str) -> None:
+def test_invalid_addresses_are_not_public(text: str) -> None:
     assert not is_public(text)
 
 
 @given(st.ip_addresses(v=4))
-def test_no_network_that_python_knows_as_closed_is_open(ip: ipaddress.IPv4Address) -> None:
+def test_no_ipv4_network_that_python_calls_private_is_public(ip: ipaddress.IPv4Address) -> None:
     assert ip.is_global or not is_public(str(ip))
 
 
 @given(st.ip_addresses(v=6))
-def test_no_ipv6_network_that_python_knows_as_closed_is_open(ip: ipaddress.IPv6Address) -> None:
+def test_no_ipv6_network_that_python_calls_private_is_public(ip: ipaddress.IPv6Address) -> None:
     assert (ip.ipv4_mapped or ip).is_global or not is_public(str(ip))
 
 
 @given(st.ip_addresses(v=4))
-def test_all_writings_of_an_address_are_one_url(ip: ipaddress.IPv4Address) -> None:
+def test_all_notations_of_an_address_give_one_url(ip: ipaddress.IPv4Address) -> None:
     written = [host for host in encodings(str(ip)) if "[" not in host]
     assert {read_target(f"https://{host}/").url for host in written} == {f"https://{ip}/"}
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
-def test_this_machine_knows_its_own_addresses(ip: str) -> None:
+def test_loopback_addresses_are_own(ip: str) -> None:
     assert is_own(ip)
 
 
-def test_an_address_on_the_network_is_known_as_own() -> None:
+def test_a_network_address_of_this_machine_is_own() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("198.51.100.7", 9))
@@ -250,7 +250,7 @@ def test_addresses_of_others_are_not_own(ip: str) -> None:
     assert not is_own(ip)
 
 
-async def test_one_inner_answer_refuses_the_whole_name() -> None:
+async def test_one_private_address_refuses_the_whole_name() -> None:
     async with WebhookReceiver([]) as receiver:
         port = receiver.url.rpartition(":")[2]
         resolver = Scripted(["127.0.0.1", "127.0.0.2"])
@@ -261,29 +261,29 @@ async def test_one_inner_answer_refuses_the_whole_name() -> None:
     assert receiver.log == []
 
 
-async def test_a_name_that_changes_its_address_is_looked_up_once_for_each_request() -> None:
+async def test_a_name_is_resolved_once_per_request() -> None:
     async with WebhookReceiver([]) as receiver:
         url = f"http://somewhere.test:{receiver.url.rpartition(':')[2]}/"
         resolver = Scripted(["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1"])
         async with guarded_session(5.0, inner=resolver, refuses=all_but_first_loopback) as session:
             async with session.post(url) as response:
                 assert response.status == 401
-            assert resolver.asked == 1
+            assert resolver.calls == 1
             with pytest.raises(aiohttp.ClientConnectorDNSError):
                 await session.post(url)
             async with session.post(url) as response:
                 assert response.status == 401
-    assert resolver.asked == 3
+    assert resolver.calls == 3
     assert len(receiver.log) == 2
 
 
-async def test_the_socket_is_judged_even_if_the_look_up_was_not() -> None:
+async def test_the_socket_is_checked_even_if_the_name_was_not() -> None:
     guard = SSRFGuard(Scripted(), is_refused)
     with pytest.raises(AddressRefused):
         guard.socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 80)))
 
 
-async def test_of_a_thousand_addresses_all_are_judged_and_a_few_are_tried() -> None:
+async def test_all_addresses_are_checked_and_a_few_are_tried() -> None:
     many = ["127.0.0.1"] * 1000
     guard = SSRFGuard(Scripted(many, [*many, "10.0.0.1"]), all_but_first_loopback)
     assert len(await guard.resolve("somewhere.test", 80, socket.AF_INET)) == MOST_ADDRESSES
@@ -291,7 +291,7 @@ async def test_of_a_thousand_addresses_all_are_judged_and_a_few_are_tried() -> N
         await guard.resolve("somewhere.test", 80, socket.AF_INET)
 
 
-@pytest.mark.parametrize("answers", [[], ["localhost"], ["not an address"]])
-async def test_an_answer_without_an_address_connects_to_nothing(answers: list[str]) -> None:
+@pytest.mark.parametrize("results", [[], ["localhost"], ["not an address"]])
+async def test_a_name_without_an_address_is_refused(results: list[str]) -> None:
     with pytest.raises(OSError, match=r"address refused|no address"):
-        await SSRFGuard(Scripted(answers), is_refused).resolve("somewhere.test", 80, socket.AF_INET)
+        await SSRFGuard(Scripted(results), is_refused).resolve("somewhere.test", 80, socket.AF_INET)

@@ -1,4 +1,4 @@
-"""Telegram by a bot: what is sent, and what each refusal means."""
+"""Telegram through a bot: what is sent, and what each refusal means."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -30,7 +30,7 @@ async def send(provider: TelegramProvider, *, account: dict[str, str] | None = N
     ("address", "chat", "provider_id"),
     [("8421", 8421, "8421:1"), ("-1001234567890", -1001234567890, "-1001234567890:1"), ("@news", "@news", None)],
 )
-async def test_a_message_is_there_under_chat_and_number(
+async def test_the_provider_id_is_chat_and_message_number(
     provider: TelegramProvider, address: str, chat: int | str, provider_id: str | None
 ) -> None:
     assert await send(provider, address=address) == Delivered(provider_id or "-1001234567890:1")
@@ -40,7 +40,7 @@ async def test_a_message_is_there_under_chat_and_number(
 @pytest.mark.parametrize(
     ("markup", "text"), [("Good <b>morning</b>", "Good <b>morning</b>"), (None, "Good &lt;b&gt;morning&lt;/b&gt;")]
 )
-async def test_markup_is_sent_only_when_asked_for(provider: TelegramProvider, markup: str | None, text: str) -> None:
+async def test_markup_is_sent_only_on_request(provider: TelegramProvider, markup: str | None, text: str) -> None:
     assert isinstance(
         await send(provider, title="R&D", html=markup, options={"parse_mode": "html"}),
         Delivered,
@@ -48,7 +48,7 @@ async def test_markup_is_sent_only_when_asked_for(provider: TelegramProvider, ma
     assert provider.sent == [{"chat_id": 8421, "text": f"R&amp;D\n{text}", "parse_mode": "HTML"}]
 
 
-async def test_a_long_text_is_cut_but_markup_is_not(provider: TelegramProvider) -> None:
+async def test_long_text_is_truncated_but_markup_is_not(provider: TelegramProvider) -> None:
     assert isinstance(await send(provider, body="😀" * 3000), Delivered)
     assert len(provider.sent[0]["text"].encode("utf-16-le")) // 2 in (4095, 4096)
     outcome = await send(provider, html="<b>" + "x" * 5000 + "</b>", options={"parse_mode": "html"})
@@ -72,7 +72,7 @@ async def test_a_long_text_is_cut_but_markup_is_not(provider: TelegramProvider) 
         (502, "Bad Gateway", Retryable),
     ],
 )
-async def test_each_refusal_has_its_meaning(
+async def test_each_refusal_has_an_outcome(
     provider: TelegramProvider, status: int, description: str, kind: type[Outcome]
 ) -> None:
     provider.refuses = (status, description)
@@ -83,17 +83,17 @@ async def test_each_refusal_has_its_meaning(
 
 
 @pytest.mark.parametrize(
-    ("said", "after"), [(14, 14.0), (0.5, 0.5), (10**30, 86400.0), (-3, None), ("soon", None), (True, None)]
+    ("given", "after"), [(14, 14.0), (0.5, 0.5), (10**30, 86400.0), (-3, None), ("soon", None), (True, None)]
 )
-async def test_too_many_messages_wait_as_long_as_telegram_says(
-    provider: TelegramProvider, said: Any, after: float | None
+async def test_throttled_messages_wait_as_long_as_telegram_requires(
+    provider: TelegramProvider, given: Any, after: float | None
 ) -> None:
     provider.refuses = (429, "Too Many Requests")
-    provider.parameters = {"retry_after": said}
+    provider.parameters = {"retry_after": given}
     assert await send(provider) == Retryable("http_429", "Too Many Requests", after=after)
 
 
-async def test_a_group_that_moved_says_where(provider: TelegramProvider) -> None:
+async def test_the_outcome_names_the_new_id_of_a_migrated_group(provider: TelegramProvider) -> None:
     provider.refuses = (400, "Bad Request: group chat was upgraded to a supergroup chat")
     provider.parameters = {"migrate_to_chat_id": -1009876543210}
     outcome = await send(provider)
@@ -101,15 +101,15 @@ async def test_a_group_that_moved_says_where(provider: TelegramProvider) -> None
     assert "-1009876543210" in outcome.message
 
 
-async def test_a_token_that_is_refused_stops_the_channel(provider: TelegramProvider) -> None:
+async def test_a_refused_token_stops_the_channel(provider: TelegramProvider) -> None:
     assert await send(provider, account={"bot_token": "7:wrong-token"}) == Down("http_401", "Unauthorized")
 
 
-def test_thirty_messages_leave_in_a_second() -> None:
+def test_the_rate_is_thirty_messages_a_second() -> None:
     assert Telegram.rate == Rate(30, per="1s")
 
 
 @pytest.mark.parametrize("address", ["", "0", "12x", "--5", "1" * 17, "news", "@x", "@a b", "@näws", "8421/../x", "٤٢"])
-def test_what_is_no_chat_is_refused(address: str) -> None:
+def test_invalid_chats_are_refused(address: str) -> None:
     with pytest.raises(InvalidAddress):
         Telegram().check_address(address)

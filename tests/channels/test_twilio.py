@@ -1,4 +1,4 @@
-"""SMS by Twilio: what is sent, what each code means, and callbacks that must prove where they come from."""
+"""SMS through Twilio: what is sent, what each code means, and signed callbacks."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,7 +31,7 @@ async def send(provider: TwilioProvider, *, account: dict[str, str] | None = Non
     return outcome
 
 
-async def test_a_message_that_twilio_takes_is_sent_under_its_sid(provider: TwilioProvider) -> None:
+async def test_an_accepted_message_is_sent_with_its_sid(provider: TwilioProvider) -> None:
     outcome = await send(provider, account={"status_callback": "https://us.example/sms"})
     (sid,) = provider.sent
     assert outcome == Sent(sid)
@@ -43,7 +43,7 @@ async def test_a_message_that_twilio_takes_is_sent_under_its_sid(provider: Twili
     }
 
 
-async def test_a_messaging_service_sends_in_place_of_a_number(provider: TwilioProvider) -> None:
+async def test_a_messaging_service_replaces_the_number(provider: TwilioProvider) -> None:
     assert isinstance(await send(provider, account={"messaging_service_sid": "MG01"}, title="News"), Sent)
     (form,) = provider.sent.values()
     assert form["MessagingServiceSid"] == "MG01"
@@ -66,7 +66,7 @@ async def test_a_text_that_is_too_long_is_not_sent(provider: TwilioProvider) -> 
     + [(code, Retryable) for code in (14107, 20429, 21611, 30001, 30022, 30023, 63038)]
     + [(code, Failed) for code in (21408, 21602, 21606, 21608, 21612, 21617, 21659, 30004, 30007, 30008, 99999)],
 )
-async def test_each_code_has_its_meaning(provider: TwilioProvider, code: int, kind: type[Outcome]) -> None:
+async def test_each_code_has_an_outcome(provider: TwilioProvider, code: int, kind: type[Outcome]) -> None:
     provider.refuses[PHONE] = code
     outcome = await send(provider)
     assert type(outcome) is kind
@@ -75,19 +75,19 @@ async def test_each_code_has_its_meaning(provider: TwilioProvider, code: int, ki
     assert provider.sent == {}
 
 
-async def test_too_many_requests_say_when_to_come_back(provider: TwilioProvider) -> None:
+async def test_throttled_messages_wait_as_long_as_twilio_requires(provider: TwilioProvider) -> None:
     provider.refuses[PHONE] = 20429
     assert await send(provider) == Retryable("20429", "Refused with 20429", after=RETRY_AFTER)
 
 
-async def test_credentials_that_are_refused_stop_the_channel(provider: TwilioProvider) -> None:
+async def test_refused_credentials_stop_the_channel(provider: TwilioProvider) -> None:
     outcome = await send(provider, account={"auth_token": "wrong-token"})
     assert isinstance(outcome, Down)
     assert outcome.code == "20003"
     assert "wrong-token" not in repr(outcome)
 
 
-def test_the_signature_is_the_one_of_twilios_documentation() -> None:
+def test_the_signature_matches_twilios_documentation() -> None:
     parameters = {
         "CallSid": "CA1234567890ABCDE",
         "Caller": "+14158675309",
@@ -125,7 +125,7 @@ async def test_a_status_callback_becomes_a_receipt(
     )
 
 
-async def test_the_url_that_twilio_called_may_be_another_behind_a_proxy(provider: TwilioProvider) -> None:
+async def test_the_called_url_may_differ_behind_a_proxy(provider: TwilioProvider) -> None:
     callback = provider.callback(SID, "delivered", url="https://us.example/sms?tenant=1")
     behind = msgspec.structs.replace(callback, url="http://10.0.0.7:8000/sms?tenant=1")
     with pytest.raises(RejectedCallback):
@@ -153,7 +153,7 @@ async def test_a_callback_that_twilio_did_not_sign_is_rejected(provider: TwilioP
             Twilio().webhook(callback, provider.account)
 
 
-async def test_without_a_token_no_signature_is_good(provider: TwilioProvider) -> None:
+async def test_without_a_token_every_callback_is_rejected(provider: TwilioProvider) -> None:
     provider.auth_token = ""
     with pytest.raises(RejectedCallback, match="auth_token"):
         Twilio().webhook(provider.callback(SID, "delivered"), provider.account)

@@ -1,4 +1,4 @@
-"""Web Push against a push service that decrypts and checks, and against the examples of the RFCs."""
+"""Web Push with a push service that decrypts and verifies, and with the examples of the RFCs."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -59,8 +59,8 @@ async def exchange() -> AsyncIterator[Exchange]:
 
 
 def message(browser: Browser, number: int = 1, **more: Any) -> Message:
-    said = {"title": "Pedido", "body": "Chegou", "data": {"order": number}} | more
-    return Message(delivery=number, key=f"key-{number}", address=browser.address, keys=browser.keys, **said)
+    content = {"title": "Pedido", "body": "Chegou", "data": {"order": number}} | more
+    return Message(delivery=number, key=f"key-{number}", address=browser.address, keys=browser.keys, **content)
 
 
 async def sent(exchange: Exchange, *batch: Message) -> list[Outcome]:
@@ -85,7 +85,7 @@ def test_the_push_service_of_these_tests_reads_the_example_of_rfc_8291() -> None
     assert browser.read(from_base64(EXAMPLE_BODY)) == EXAMPLE_TEXT
 
 
-def test_a_token_says_what_the_example_of_rfc_8292_says_and_its_signature_holds() -> None:
+def test_a_token_matches_the_example_of_rfc_8292() -> None:
     signed, _, signature = EXAMPLE_JWT.rpartition(".")
     _verify(signed, signature, EXAMPLE_SIGNER)
     key = private_key(EXAMPLE_SENDER)
@@ -94,7 +94,7 @@ def test_a_token_says_what_the_example_of_rfc_8292_says_and_its_signature_holds(
     _verify(signed, ours.rpartition(".")[2], application_server_key(EXAMPLE_SENDER))
 
 
-async def test_a_browser_reads_what_was_sent(service: PushService, exchange: Exchange) -> None:
+async def test_a_browser_can_decrypt_the_message(service: PushService, exchange: Exchange) -> None:
     options = {"ttl": 60, "urgency": "high", "topic": "order_1", "notification": {"icon": "/bell.png"}}
     assert await sent(exchange, message(service.subscribe(), options=options)) == [Sent("1")]
     (received,) = service.received
@@ -109,7 +109,7 @@ async def test_a_browser_reads_what_was_sent(service: PushService, exchange: Exc
     assert received.claims["sub"] == "mailto:ops@example.org"
 
 
-async def test_a_batch_is_answered_in_its_order_and_one_that_is_wrong_harms_no_other(
+async def test_outcomes_are_in_order_and_an_invalid_message_does_not_affect_the_others(
     service: PushService, exchange: Exchange
 ) -> None:
     browsers = [service.subscribe() for _ in range(WebPush.batch)]
@@ -125,11 +125,11 @@ async def test_a_batch_is_answered_in_its_order_and_one_that_is_wrong_harms_no_o
         assert service.received[int(provider_id or 0) - 1].json()["id"] == f"key-{number}"
 
 
-async def test_the_largest_text_arrives_and_one_byte_more_does_not(service: PushService, exchange: Exchange) -> None:
+async def test_the_largest_text_is_sent_and_one_byte_more_is_not(service: PushService, exchange: Exchange) -> None:
     browser = service.subscribe()
     await sent(exchange, message(browser, body=""))
-    room = LARGEST_TEXT - len(service.received[0].text)
-    fits, too_large = await sent(exchange, message(browser, body="x" * room), message(browser, body="x" * (room + 1)))
+    left = LARGEST_TEXT - len(service.received[0].text)
+    fits, too_large = await sent(exchange, message(browser, body="x" * left), message(browser, body="x" * (left + 1)))
     assert isinstance(fits, Sent)
     assert isinstance(too_large, Failed)
     assert too_large.code == "too_large"
@@ -150,7 +150,7 @@ async def test_the_largest_text_arrives_and_one_byte_more_does_not(service: Push
         {"p256dh": in_base64(b"\x05" + from_base64(EXAMPLE_BROWSER)[1:]), "auth": EXAMPLE_AUTH},
     ],
 )
-async def test_malformed_keys_end_the_address_and_nothing_leaves(
+async def test_malformed_keys_are_invalid_and_nothing_is_sent(
     service: PushService, exchange: Exchange, keys: dict[str, Any]
 ) -> None:
     browser = service.subscribe()
@@ -161,7 +161,7 @@ async def test_malformed_keys_end_the_address_and_nothing_leaves(
     assert service.log == []
 
 
-async def test_keys_with_padding_are_as_good(service: PushService, exchange: Exchange) -> None:
+async def test_keys_with_padding_are_valid(service: PushService, exchange: Exchange) -> None:
     browser = service.subscribe()
     keys = {name: text + "=" * (-len(text) % 4) for name, text in browser.keys.items()}
     padded = Message(delivery=1, key="k", address=browser.address, keys=keys)
@@ -187,7 +187,7 @@ async def test_keys_with_padding_are_as_good(service: PushService, exchange: Exc
         {"notification": {"icon": object()}},
     ],
 )
-async def test_options_that_make_no_sense_fail_the_message_and_nothing_leaves(
+async def test_invalid_options_fail_the_message_and_nothing_is_sent(
     service: PushService, exchange: Exchange, options: dict[str, Any]
 ) -> None:
     (outcome,) = await sent(exchange, message(service.subscribe(), options=options))
@@ -197,13 +197,13 @@ async def test_options_that_make_no_sense_fail_the_message_and_nothing_leaves(
 
 
 class Answering(PushService):
-    """Answers what the test says."""
+    """Returns the given response."""
 
     def __init__(self, **response: Any) -> None:
         super().__init__()
         self.response = response
 
-    async def answer(self, request: Request) -> web.StreamResponse:  # noqa: ARG002 - whatever it is asked
+    async def answer(self, request: Request) -> web.StreamResponse:  # noqa: ARG002 - the same for every request
         return web.Response(**self.response)
 
 
@@ -227,7 +227,9 @@ class Answering(PushService):
         ({"status": 429, "headers": {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00 GMT"}}, Retryable, None),
     ],
 )
-async def test_what_each_answer_means(exchange: Exchange, response: dict[str, Any], kind: type, code: str) -> None:
+async def test_each_response_has_an_outcome(
+    exchange: Exchange, response: dict[str, Any], kind: type, code: str
+) -> None:
     async with Answering(**response) as service:
         (outcome,) = await sent(exchange, message(service.subscribe()))
     assert isinstance(outcome, kind)
@@ -237,14 +239,14 @@ async def test_what_each_answer_means(exchange: Exchange, response: dict[str, An
         assert getattr(outcome, "code", None) == code
 
 
-async def test_the_service_says_how_long_to_wait(exchange: Exchange) -> None:
+async def test_the_time_to_wait_is_read_from_the_response(exchange: Exchange) -> None:
     async with Answering(status=503, headers={"Retry-After": "120"}) as service:
         (outcome,) = await sent(exchange, message(service.subscribe()))
     assert isinstance(outcome, Retryable)
     assert outcome.after == 120
 
 
-async def test_a_subscription_of_another_key_does_not_stop_the_channel(exchange: Exchange) -> None:
+async def test_a_subscription_with_another_key_does_not_stop_the_channel(exchange: Exchange) -> None:
     class Strict(PushService):
         stale = ""
 
@@ -265,13 +267,13 @@ async def test_a_subscription_of_another_key_does_not_stop_the_channel(exchange:
         assert isinstance((await channel.send([message(stale)], exchange))[0], Failed)
 
 
-async def test_a_key_that_the_service_does_not_know_is_down(service: PushService, exchange: Exchange) -> None:
+async def test_a_key_unknown_to_the_service_means_down(service: PushService, exchange: Exchange) -> None:
     service.sender = EXAMPLE_SIGNER
     outcomes = await sent(exchange, message(service.subscribe()), message(service.subscribe()))
     assert [type(outcome) for outcome in outcomes] == [Down, Down]
 
 
-async def test_a_token_is_used_for_an_hour_and_not_longer(service: PushService, exchange: Exchange) -> None:
+async def test_a_token_is_reused_for_an_hour(service: PushService, exchange: Exchange) -> None:
     clock = [1_800_000_000.0]
     channel, browser = WebPush(now=lambda: clock[0]), service.subscribe()
     for ahead in (0, TOKEN_USE - 1, TOKEN_USE + 1, -10):
@@ -282,7 +284,7 @@ async def test_a_token_is_used_for_an_hour_and_not_longer(service: PushService, 
     assert len(set(tokens)) == 3, "a clock that was put back makes a new one as well"
 
 
-async def test_made_up_endpoints_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sereno.channels.web_push.MOST_TOKENS", 3)
     channel, key = WebPush(), private_key(EXAMPLE_SENDER)
     for number in range(9):
@@ -317,7 +319,7 @@ WRONG_KEYS: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("make", WRONG_KEYS)
-async def test_a_wrong_key_is_down_and_is_not_repeated(service: PushService, make: Callable[[], Any]) -> None:
+async def test_an_invalid_key_means_down_and_is_not_repeated(service: PushService, make: Callable[[], Any]) -> None:
     key = make()
     with pytest.raises(ConfigurationError):
         private_key(key)
@@ -329,7 +331,7 @@ async def test_a_wrong_key_is_down_and_is_not_repeated(service: PushService, mak
 
 
 @pytest.mark.parametrize("subject", [None, "", "ops@example.org", "http://example.org", "mailto:a\r\nb", 7])
-async def test_without_a_subject_nothing_leaves(service: PushService, subject: Any) -> None:
+async def test_nothing_is_sent_without_a_subject(service: PushService, subject: Any) -> None:
     async with Exchange(ACCOUNT | {"subject": subject}, private=True) as exchange:
         assert isinstance((await sent(exchange, message(service.subscribe())))[0], Down)
     assert service.log == []
@@ -344,7 +346,7 @@ async def test_the_account_wins_over_the_constructor(service: PushService) -> No
 
 
 @pytest.mark.parametrize("host", ["http://127.0.0.1", "https://127.0.0.1", "https://localhost", "https://[::1]"])
-async def test_a_private_host_is_not_called_unless_that_is_wanted(service: PushService, host: str) -> None:
+async def test_a_private_host_is_called_only_if_private_is_set(service: PushService, host: str) -> None:
     port = service.url.rpartition(":")[2]
     endpoint = Message(delivery=1, key="k", address=f"{host}:{port}/push/1", keys=service.subscribe().keys)
     plain = Message(delivery=2, key="k", address=f"{host}/push/1", keys=endpoint.keys)
@@ -358,7 +360,7 @@ async def test_a_private_host_is_not_called_unless_that_is_wanted(service: PushS
     "address",
     ["", "push.example.net/1", "ftp://a/b", "https://", "https://user:pw@a/b", "https://a:99999/", "https://a/\n"],
 )
-def test_an_address_that_is_no_endpoint_is_refused(address: str) -> None:
+def test_invalid_endpoints_are_refused(address: str) -> None:
     with pytest.raises(InvalidAddress):
         WebPush().check_address(address)
 
@@ -372,7 +374,7 @@ def test_an_address_that_is_no_endpoint_is_refused(address: str) -> None:
         "https://web.push.apple.com/QGuQyavXutnMH",
     ],
 )
-def test_the_endpoints_of_browsers_stay_as_they_are(address: str) -> None:
+def test_endpoints_of_browsers_are_stored_unchanged(address: str) -> None:
     assert WebPush().check_address(address) == address
 
 
@@ -387,6 +389,6 @@ def test_the_endpoints_of_browsers_stay_as_they_are(address: str) -> None:
     ],
 )
 def test_only_a_known_push_service_can_stop_the_channel(address: str, kind: type) -> None:
-    said = Message(delivery=1, key="k", address=address, keys={"p256dh": EXAMPLE_BROWSER, "auth": EXAMPLE_AUTH})
-    ready = WebPush()._ready(said, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
+    message = Message(delivery=1, key="k", address=address, keys={"p256dh": EXAMPLE_BROWSER, "auth": EXAMPLE_AUTH})
+    ready = WebPush()._ready(message, ACCOUNT, private_key(EXAMPLE_SENDER), ACCOUNT["subject"], private=False)
     assert isinstance(_judged(ready, Down("http_401")), kind)

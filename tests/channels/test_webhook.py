@@ -1,4 +1,4 @@
-"""Webhooks: signed, told apart, never led astray."""
+"""Webhooks: signatures, idempotent ids, response statuses, and refused addresses."""
 
 import asyncio
 import base64
@@ -33,8 +33,8 @@ async def receiver() -> AsyncIterator[WebhookReceiver]:
 
 
 def message(address: str, secrets: Any = (NEW,), **fields: Any) -> Message:
-    said = {"delivery": 7, "key": "dlv_7", "event": "order.paid", "data": {"order": 12, "name": "João"}, **fields}
-    return Message(address=address, keys={"secrets": secrets}, **said)
+    content = {"delivery": 7, "key": "dlv_7", "event": "order.paid", "data": {"order": 12, "name": "João"}, **fields}
+    return Message(address=address, keys={"secrets": secrets}, **content)
 
 
 async def send(sent: Message, channel: Webhook | None = None, **options: Any) -> Outcome:
@@ -48,10 +48,10 @@ async def test_a_webhook_arrives_signed_and_whole(receiver: WebhookReceiver) -> 
     before = datetime.now(UTC)
     assert await send(message(f"{receiver.url}/hook?team=a%20b")) == Delivered()
     (request,) = receiver.log
-    said = receiver.accepted["dlv_7"]
-    assert list(said) == ["type", "timestamp", "data"]
-    assert (said["type"], said["data"]) == ("order.paid", {"order": 12, "name": "João"})
-    assert before <= datetime.fromisoformat(said["timestamp"]) <= datetime.now(UTC)
+    content = receiver.accepted["dlv_7"]
+    assert list(content) == ["type", "timestamp", "data"]
+    assert (content["type"], content["data"]) == ("order.paid", {"order": 12, "name": "João"})
+    assert before <= datetime.fromisoformat(content["timestamp"]) <= datetime.now(UTC)
     assert (request.method, request.path) == ("POST", "/hook?team=a%20b")
     assert request.headers["content-type"] == "application/json"
     assert request.headers["user-agent"] == f"sereno/{__version__}"
@@ -60,26 +60,26 @@ async def test_a_webhook_arrives_signed_and_whole(receiver: WebhookReceiver) -> 
 
 
 @pytest.mark.parametrize("known", [OLD, NEW])
-async def test_while_a_secret_changes_the_old_and_the_new_one_both_verify(known: str) -> None:
+async def test_both_secrets_verify_during_a_rotation(known: str) -> None:
     async with WebhookReceiver([known]) as receiver:
         assert await send(message(receiver.url, [NEW, OLD])) == Delivered()
         assert len(receiver.log[0].headers["webhook-signature"].split(" ")) == 2
         assert receiver.rejected == []
 
 
-async def test_a_receiver_with_another_secret_rejects_it_and_it_is_tried_again(receiver: WebhookReceiver) -> None:
-    assert await send(message(receiver.url, [STRANGE])) == Retryable("http_401", "no signature of ours")
+async def test_a_rejected_signature_is_retried(receiver: WebhookReceiver) -> None:
+    assert await send(message(receiver.url, [STRANGE])) == Retryable("http_401", "invalid signature")
     assert (len(receiver.rejected), receiver.accepted) == (1, {})
 
 
-async def test_the_id_stays_over_all_tries_and_the_receiver_counts_repeats(receiver: WebhookReceiver) -> None:
+async def test_every_attempt_has_the_same_id(receiver: WebhookReceiver) -> None:
     for attempt in (1, 2, 3):
         assert await send(message(receiver.url, attempt=attempt)) == Delivered()
     assert {request.headers["webhook-id"] for request in receiver.log} == {"dlv_7"}
     assert (list(receiver.accepted), receiver.repeats["dlv_7"]) == (["dlv_7"], 2)
 
 
-async def test_an_old_recording_is_rejected_by_the_official_library(receiver: WebhookReceiver) -> None:
+async def test_a_replayed_request_is_rejected_by_the_official_library(receiver: WebhookReceiver) -> None:
     channel = Webhook(now=lambda: datetime(2020, 1, 1, tzinfo=UTC))
     assert isinstance(await send(message(receiver.url), channel), Retryable)
     (request,) = receiver.rejected
@@ -108,7 +108,7 @@ async def test_an_old_recording_is_rejected_by_the_official_library(receiver: We
     ],
     ids=range(15),
 )
-async def test_nothing_leaves_without_good_secrets(receiver: WebhookReceiver, secrets: Any) -> None:
+async def test_nothing_is_sent_without_valid_secrets(receiver: WebhookReceiver, secrets: Any) -> None:
     outcome = await send(message(receiver.url, secrets))
     assert isinstance(outcome, Failed)
     assert outcome.code == "no_secret"
@@ -138,10 +138,10 @@ async def test_a_secret_may_lack_its_padding() -> None:
             {"Retry-After": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"},
             Retryable("http_503", "words"),
         ),
-        (700, {}, Unknown("no_sense", "answered 700")),
+        (700, {}, Unknown("no_sense", "status 700")),
     ],
 )
-async def test_the_status_decides(
+async def test_the_status_decides_the_outcome(
     receiver: WebhookReceiver, status: int, headers: dict[str, str], expected: Outcome
 ) -> None:
     receiver.status, receiver.headers, receiver.body = status, headers, b"words"
@@ -171,21 +171,19 @@ async def test_a_redirect_is_not_followed(receiver: WebhookReceiver, status: int
         ("close", Unknown("no_answer", "ServerDisconnectedError")),
     ],
 )
-async def test_bad_days_of_a_receiver(receiver: WebhookReceiver, fault: Fault, expected: Outcome) -> None:
+async def test_faults_of_a_receiver_are_outcomes(receiver: WebhookReceiver, fault: Fault, expected: Outcome) -> None:
     receiver.fault = fault
     assert await send(message(receiver.url)) == expected
     assert len(receiver.log) == 1
 
 
-async def test_of_a_receiver_that_stays_silent_nobody_knows(receiver: WebhookReceiver) -> None:
+async def test_a_silent_receiver_leaves_the_outcome_unknown(receiver: WebhookReceiver) -> None:
     receiver.fault = "silence"
     assert isinstance(await send(message(receiver.url), timeout=2.0), Unknown)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(200, Delivered), (500, Retryable), (410, Invalid)])
-async def test_a_body_that_never_ends_holds_nobody(
-    receiver: WebhookReceiver, status: int, expected: type[Outcome]
-) -> None:
+async def test_an_endless_body_does_not_block(receiver: WebhookReceiver, status: int, expected: type[Outcome]) -> None:
     ends = asyncio.Event()
 
     async def drip() -> AsyncIterator[bytes]:
@@ -194,7 +192,7 @@ async def test_a_body_that_never_ends_holds_nobody(
 
     receiver.status, receiver.body = status, drip()
     try:
-        # Long enough for the status and the first bytes, on a busy machine as well.
+        # Long enough for the status and the first bytes, also on a busy machine.
         outcome = await send(message(receiver.url), timeout=2.0)
     finally:
         ends.set()
@@ -203,7 +201,7 @@ async def test_a_body_that_never_ends_holds_nobody(
 
 
 @pytest.mark.parametrize(("status", "expected"), [(200, Delivered), (500, Retryable)])
-async def test_of_a_huge_body_only_the_start_is_read(
+async def test_only_the_start_of_a_huge_body_is_read(
     receiver: WebhookReceiver, status: int, expected: type[Outcome]
 ) -> None:
     written = 0
@@ -221,7 +219,7 @@ async def test_of_a_huge_body_only_the_start_is_read(
     assert written < HUGE, "all of it was read"
 
 
-async def test_a_compressed_bomb_stays_closed(receiver: WebhookReceiver) -> None:
+async def test_a_compressed_body_is_not_decompressed(receiver: WebhookReceiver) -> None:
     receiver.status, receiver.headers = 500, {"Content-Encoding": "gzip"}
     receiver.body = gzip.compress(b"bomb" * 1_000_000)
     outcome = await send(message(receiver.url))
@@ -231,7 +229,7 @@ async def test_a_compressed_bomb_stays_closed(receiver: WebhookReceiver) -> None
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         b"",
         b"\r\n\r\n",
@@ -245,10 +243,10 @@ async def test_a_compressed_bomb_stays_closed(receiver: WebhookReceiver) -> None
     ],
     ids=range(9),
 )
-async def test_of_an_answer_that_makes_no_sense_nobody_knows(said: bytes) -> None:
+async def test_an_invalid_response_leaves_the_outcome_unknown(content: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"}}")
-        writer.write(said)
+        writer.write(content)
         writer.close()
 
     server = await asyncio.start_server(speak, "127.0.0.1", 0)
@@ -257,20 +255,20 @@ async def test_of_an_answer_that_makes_no_sense_nobody_knows(said: bytes) -> Non
         assert isinstance(await send(message(f"http://127.0.0.1:{port}/")), Unknown)
 
 
-async def test_a_port_where_nobody_listens_is_tried_again() -> None:
+async def test_a_refused_connection_is_retried() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         assert await send(message(f"http://127.0.0.1:{taken.getsockname()[1]}/")) == Retryable("unreachable")
 
 
-async def test_a_receiver_without_tls_is_tried_again(receiver: WebhookReceiver) -> None:
+async def test_a_receiver_without_tls_is_retried(receiver: WebhookReceiver) -> None:
     outcome = await send(message(receiver.url.replace("http:", "https:")))
     assert isinstance(outcome, Retryable)
     assert (outcome.code, receiver.log) == ("tls", [])
 
 
 class Names:
-    """A resolver with one answer to all questions: an address, an error, or silence."""
+    """A resolver with a fixed result: an address, an error, or silence."""
 
     def __init__(self, answer: str | Exception | None) -> None:
         self.answer = answer
@@ -288,23 +286,23 @@ class Names:
 @pytest.mark.parametrize(
     "error", [socket.gaierror(-2, "no such name"), OSError("down"), TimeoutError(), UnicodeError("label too long")]
 )
-async def test_a_name_that_cannot_be_looked_up_is_tried_again(error: Exception) -> None:
+async def test_a_name_that_cannot_be_resolved_is_retried(error: Exception) -> None:
     sent = message("https://hooks.example.com/")
     assert await send(sent, Webhook(resolver=Names(error)), private=False) == Retryable("unresolved")
 
 
-async def test_a_name_server_that_stays_silent_is_tried_again() -> None:
+async def test_a_silent_name_server_is_retried() -> None:
     outcome = await send(message("https://hooks.example.com/"), Webhook(resolver=Names(None)), timeout=0.4)
     assert outcome == Retryable("unreachable", "no connection in time")
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "10.1.2.3", "100.64.0.9"])
-async def test_a_name_that_leads_inside_is_refused_without_a_word(ip: str) -> None:
+async def test_a_name_with_a_private_address_is_refused_without_details(ip: str) -> None:
     sent = message("https://hooks.example.com/")
     assert await send(sent, Webhook(resolver=Names(ip)), private=False) == Failed("address_refused")
 
 
-async def test_a_name_that_leads_inside_is_called_where_that_is_wanted(receiver: WebhookReceiver) -> None:
+async def test_a_name_with_a_private_address_is_called_if_private_is_set(receiver: WebhookReceiver) -> None:
     url = receiver.url.replace("127.0.0.1", "hooks.example.com")
     assert await send(message(url), Webhook(resolver=Names("127.0.0.1"))) == Delivered()
 
@@ -320,12 +318,12 @@ async def test_a_name_that_leads_inside_is_called_where_that_is_wanted(receiver:
         "https://example.com:8443/",
     ],
 )
-async def test_what_was_stored_before_is_judged_again(address: str) -> None:
+async def test_stored_addresses_are_checked_again_when_sending(address: str) -> None:
     assert await send(message(address), private=False) == Failed("address_refused")
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "ftp://example.com/", "https://u:hunter2@example.com/"])
-async def test_an_address_that_is_no_url_is_given_up(address: str) -> None:
+async def test_an_address_that_is_not_a_url_is_invalid(address: str) -> None:
     outcome = await send(message(address))
     assert isinstance(outcome, Invalid)
     assert outcome.code == "bad_address"
@@ -341,7 +339,9 @@ async def test_an_address_that_is_no_url_is_given_up(address: str) -> None:
         ({"data": {"half": "\ud800"}}, "bad_data"),
     ],
 )
-async def test_what_cannot_be_written_is_not_sent(receiver: WebhookReceiver, fields: dict[str, Any], code: str) -> None:
+async def test_a_message_that_cannot_be_encoded_is_not_sent(
+    receiver: WebhookReceiver, fields: dict[str, Any], code: str
+) -> None:
     outcome = await send(message(receiver.url, **fields))
     assert isinstance(outcome, Failed)
     assert (outcome.code, receiver.log) == (code, [])
@@ -420,7 +420,7 @@ def test_an_address_is_stored_in_one_form(written: str, stored: str) -> None:
     ],
     ids=ascii,
 )
-def test_what_is_no_url_of_a_webhook_is_no_address_even_where_all_is_open(address: str) -> None:
+def test_invalid_urls_are_refused_even_if_private_is_set(address: str) -> None:
     with pytest.raises(InvalidAddress):
         Webhook(private=True).check_address(address)
 
@@ -428,7 +428,7 @@ def test_what_is_no_url_of_a_webhook_is_no_address_even_where_all_is_open(addres
 @pytest.mark.parametrize(
     "address", ["http://example.com/", "https://example.com:8443/", "https://10.0.0.1/", "http://localhost:9000/"]
 )
-def test_inner_addresses_are_for_those_who_want_them(address: str) -> None:
+def test_private_addresses_are_accepted_only_if_private_is_set(address: str) -> None:
     with pytest.raises(InvalidAddress):
         Webhook().check_address(address)
     assert Webhook(private=True).check_address(address) == address
@@ -444,9 +444,7 @@ async def test_ports_are_a_setting() -> None:
 @pytest.mark.parametrize(
     "settings", [{"timeout": 14}, {"timeout": 31}, {"timeout": "x"}, {"ports": []}, {"ports": [0]}]
 )
-async def test_settings_that_make_no_sense_close_the_channel(
-    receiver: WebhookReceiver, settings: dict[str, Any]
-) -> None:
+async def test_invalid_settings_mean_down(receiver: WebhookReceiver, settings: dict[str, Any]) -> None:
     outcome = await send(message(receiver.url), account=settings)
     assert isinstance(outcome, Down)
     assert (outcome.code, receiver.log) == ("bad_settings", [])
@@ -455,7 +453,7 @@ async def test_settings_that_make_no_sense_close_the_channel(
         make(**settings)
 
 
-async def test_what_else_an_account_holds_is_left_alone(receiver: WebhookReceiver) -> None:
+async def test_other_settings_of_an_account_are_ignored(receiver: WebhookReceiver) -> None:
     assert await send(message(receiver.url), account={"timeout": 15, "label": "ours"}) == Delivered()
 
 

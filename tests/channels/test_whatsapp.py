@@ -1,4 +1,4 @@
-"""WhatsApp by the Cloud API: texts and templates, what each code means, and signed statuses."""
+"""WhatsApp through the Cloud API: texts and templates, the meaning of each code, and signed statuses."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,7 +29,7 @@ async def send(provider: WhatsAppProvider, *, account: dict[str, str] | None = N
     return outcome
 
 
-async def test_a_text_that_meta_takes_is_sent_under_its_id(provider: WhatsAppProvider) -> None:
+async def test_an_accepted_text_is_sent_with_its_id(provider: WhatsAppProvider) -> None:
     outcome = await send(provider, account={"version": "v21.0"})
     ((wamid, content),) = provider.sent.items()
     assert outcome == Sent(wamid)
@@ -56,7 +56,7 @@ async def test_a_template_is_sent_in_place_of_the_text(provider: WhatsAppProvide
 
 
 @pytest.mark.parametrize("template", [None, "welcome", {}, {"name": "welcome"}, {"name": 1, "language": "pt"}])
-async def test_a_template_that_makes_no_sense_fails(provider: WhatsAppProvider, template: Any) -> None:
+async def test_an_invalid_template_fails(provider: WhatsAppProvider, template: Any) -> None:
     outcome = await send(provider, options={"template": template})
     assert isinstance(outcome, Failed)
     assert outcome.code == "bad_template"
@@ -78,7 +78,7 @@ async def test_a_text_that_is_too_long_is_not_sent(provider: WhatsAppProvider) -
     + [(code, Retryable) for code in (2, 4, 80007, 130429, 131000, 131016, 131048, 131056, 131057)]
     + [(code, Failed) for code in (100, 130472, 131008, 131009, 131030, 131047, 131049, 131051, 132000, 132001)],
 )
-async def test_each_code_has_its_meaning(provider: WhatsAppProvider, code: int, kind: type[Outcome]) -> None:
+async def test_each_code_has_an_outcome(provider: WhatsAppProvider, code: int, kind: type[Outcome]) -> None:
     provider.refuses[PHONE] = code
     outcome = await send(provider)
     assert type(outcome) is kind
@@ -86,12 +86,12 @@ async def test_each_code_has_its_meaning(provider: WhatsAppProvider, code: int, 
     assert getattr(outcome, "message", None) == f"(#{code}) Refused: for a reason"
 
 
-async def test_a_token_that_is_refused_stops_the_channel_and_is_not_repeated(provider: WhatsAppProvider) -> None:
+async def test_a_refused_token_stops_the_channel_and_is_not_repeated(provider: WhatsAppProvider) -> None:
     outcome = await send(provider, account={"access_token": "EAAwrongwrong"})
     assert outcome == Down("190", "Malformed access token [hidden]")
 
 
-async def test_a_sender_that_is_not_there_stops_the_channel(provider: WhatsAppProvider) -> None:
+async def test_a_missing_sender_stops_the_channel(provider: WhatsAppProvider) -> None:
     outcome = await send(provider, account={"phone_number_id": "404"})
     assert isinstance(outcome, Down)
     assert outcome.code == "100"
@@ -130,7 +130,7 @@ async def test_a_status_becomes_a_receipt(
         assert [(receipt.code, receipt.message) for receipt in receipts] == [(str(code), "No: because")]
 
 
-async def test_one_odd_status_harms_no_other(provider: WhatsAppProvider) -> None:
+async def test_an_invalid_status_does_not_affect_the_others(provider: WhatsAppProvider) -> None:
     odd: list[dict[str, Any]] = [
         {},
         {"id": 5, "status": "read"},
@@ -145,12 +145,12 @@ async def test_one_odd_status_harms_no_other(provider: WhatsAppProvider) -> None
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"entry": 4}', b'{"entry": [{"changes": [{"value": []}]}]}'])
-async def test_a_callback_without_statuses_says_nothing(provider: WhatsAppProvider, body: bytes) -> None:
+async def test_a_callback_without_statuses_has_no_receipts(provider: WhatsAppProvider, body: bytes) -> None:
     assert list(WhatsApp().webhook(provider.signed(body), provider.account)) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 100_000])
-async def test_a_signed_callback_that_cannot_be_read_is_rejected(provider: WhatsAppProvider, body: bytes) -> None:
+async def test_a_signed_callback_that_is_not_json_is_rejected(provider: WhatsAppProvider, body: bytes) -> None:
     with pytest.raises(RejectedCallback):
         WhatsApp().webhook(provider.signed(body), provider.account)
 
@@ -169,7 +169,7 @@ async def test_a_callback_that_meta_did_not_sign_is_rejected(provider: WhatsAppP
             WhatsApp().webhook(callback, provider.account)
 
 
-async def test_without_an_app_secret_no_signature_is_good(provider: WhatsAppProvider) -> None:
+async def test_without_an_app_secret_every_callback_is_rejected(provider: WhatsAppProvider) -> None:
     provider.app_secret = ""
     with pytest.raises(RejectedCallback, match="app_secret"):
         WhatsApp().webhook(provider.callback({"id": WAMID, "status": "read"}), provider.account)

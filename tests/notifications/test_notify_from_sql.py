@@ -292,7 +292,7 @@ def test_what_is_declared_is_written_once_and_the_last_word_holds(
     said = one(connection, "select definition from sereno.event_types where name = 'a'")
     assert said == {
         "channels": ["in_app"],
-        "note": "telephone: not active here, so told in the application",
+        "note": "telephone: not active here, delivered to the inbox instead",
         "category": "tenders",
         "critical": False,
         "opt_in": True,

@@ -46,9 +46,9 @@ def desk(app: Sereno) -> Desk:
 
 async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection: psycopg.Connection) -> None:
     fates: list[tuple[Outcome, str]] = [
-        (Delivered(), "it arrived"),
-        (Failed("too_big", "4 MB"), "it failed for good: refused (too_big: 4 MB); to send it again: sereno delivery"),
-        (Retryable("busy"), "more, after 1 try (busy)"),
+        (Delivered(), "delivered; it was sent at"),
+        (Failed("too_big", "4 MB"), "it failed permanently: refused (too_big: 4 MB); to send it again: sereno"),
+        (Retryable("busy"), "from now, after 1 try (busy)"),
     ]
     for number, (answer, _) in enumerate(fates):
         await desk.tell(f"T{number}", ["user:7"], answer)
@@ -57,13 +57,13 @@ async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection
         assert words in sentence
     for state, words in {
         "sending": "it is being sent by job",
-        "sent": "the provider took it",
+        "sent": "the provider accepted it",
         "read": "it was read",
-        "bounced": "it came back",
-        "invalid": "knows no such address",
-        "expired": "not sent in time",
-        "dead": "dead letter",
-        "unknown": "may have been sent, nobody can say",
+        "bounced": "it bounced",
+        "invalid": "does not know the address",
+        "expired": "it expired at",
+        "dead": "it is dead",
+        "unknown": "may have been sent, the outcome is unknown",
     }.items():
         connection.execute("update sereno.deliveries set state = %s", [state])
         assert words in desk.why()
@@ -72,7 +72,7 @@ async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection
 async def test_a_preference_that_decided_is_named(desk: Desk) -> None:
     await desk.app.recipients.aprefer(None, category="tenders", condition={"region": "V"})
     await desk.tell("T1", ["user:7"])
-    assert "condition, by the default for everybody for category tenders" in desk.why()
+    assert "condition, by the general default for category tenders" in desk.why()
     await desk.app.recipients.aprefer("user:7", event="tender.published", wanted=False)
     await desk.tell("T2", ["user:7"])
     assert "preference off, by the preference of user:7 for event tender.published" in desk.why()
@@ -85,33 +85,33 @@ async def test_those_whom_a_broadcast_left_out_hear_why(desk: Desk) -> None:
     event = await desk.tell("T1")
     said = desk.why()
     assert f"Event {event} (T1)" in said
-    assert "left user:7 out (by pager: preference off, by the preference of user:7 for everything)" in said
-    assert "If it happened now, by pager: nothing, preference off" in said
+    assert "without user:7 (by pager: preference off, by the preference of user:7 for everything)" in said
+    assert "If it happened now, by pager: not sent, preference off" in said
     await desk.app.recipients.aupsert("late", {"pager": "x"})
-    assert "late was not known yet" in desk.why("late")
+    assert "late did not exist yet" in desk.why("late")
 
 
 async def test_an_event_that_has_not_come_so_far(desk: Desk, connection: psycopg.Connection) -> None:
     soon = one(connection, "select sereno.now()") + timedelta(hours=1)
     await desk.published.anotify(Tender("T1"), subject="T1", at=soon)
-    assert "it is told at" in desk.why()
+    assert "it is scheduled for" in desk.why()
     await desk.published.anotify(Tender("T2"), subject="T2")
-    assert "still being walked" in desk.why()
+    assert "still being created" in desk.why()
 
 
 async def test_who_is_not_in_the_audience_is_told_what_would_be_decided(desk: Desk) -> None:
     await desk.app.recipients.aupsert("user:8", {"pager": "a8"})
     event = await desk.tell("T1", ["user:8"])
     said = desk.why()
-    assert f"in the audience of no tender.published lately: the newest, event {event}" in said
+    assert f"in the audience of no recent tender.published: the newest, event {event}" in said
     assert "names 1 other" in said
-    assert "by pager: it would be sent at once" in said
+    assert "by pager: it would be sent immediately" in said
 
 
 def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -> None:
     recipients = desk.app.recipients
     now = one(connection, "select sereno.now()").astimezone(UTC)
-    plain = "There was no tender.published lately. If it happened now, by pager: it would be sent at once."
+    plain = "There was no recent event tender.published. If it happened now, by pager: it would be sent immediately."
     assert desk.why(known=KNOWN) == plain
     recipients.prefer("user:7", category="tenders", wanted=True, condition={"region": "V"})
     assert 'only if {"region": "V"} holds, by the preference of user:7 for category tenders' in desk.why(known=KNOWN)
@@ -120,21 +120,22 @@ def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -
     until = (now + timedelta(hours=2)).replace(minute=0, second=0, microsecond=0)
     assert f"it would wait for quiet hours to end at {moment(until)}" in desk.why(known=KNOWN)
     critical = {"alarm": EventKind("alarm", ["pager"], critical=True)}
-    assert "sent at once, it is critical." in desk.why(kind="alarm", known=critical)
+    assert "sent immediately, it is critical." in desk.why(kind="alarm", known=critical)
     on_request = {"alarm": EventKind("alarm", ["pager"], opt_in=True)}
-    assert "only for those who ask for it" in desk.why(kind="alarm", known=on_request)
+    assert "the event itself, which is opt-in" in desk.why(kind="alarm", known=on_request)
     desk.app.database.run(notifications.pause_channel("pager", "they are down"))
     said = desk.why(known=KNOWN)
-    assert "the channel pager is paused since" in said
-    assert "(they are down); to go on: sereno channel resume pager" in said
+    assert "the channel pager has been paused since" in said
+    assert "(they are down); to resume it: sereno channel resume pager" in said
     recipients.unsubscribe("user:7", "pager", "a7")
     assert "no active address: … is unsubscribed: by the recipient" in desk.why(known=KNOWN)
-    assert "they have none of email" in desk.why(kind="b", known={"b": EventKind("b", ["email", "in_app"])})
+    email = {"b": EventKind("b", ["email", "in_app"])}
+    assert "the recipient has no address for email" in desk.why(kind="b", known=email)
 
 
 async def test_a_paused_channel_holds_what_is_pending(desk: Desk) -> None:
     await desk.tell("T1", ["user:7"], Down("InvalidCredentials", "key expired"))
-    assert "it waits: the channel pager is paused" in desk.why()
+    assert "it waits: the channel pager has been paused" in desk.why()
 
 
 def test_who_and_what_nobody_has_heard_of(desk: Desk) -> None:
@@ -152,7 +153,7 @@ async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
     await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "in_app", "", -2)
     words = await app.database.arun(why_notification("user:7", "news"))
-    assert "by in_app: it is in the inbox since" in words[0]
+    assert "by in_app: it has been in the inbox since" in words[0]
     assert "unread" in words[0]
     await app.inbox.amark("user:7", "read")
     assert "it was read" in (await app.database.arun(why_notification("user:7", "news")))[0]

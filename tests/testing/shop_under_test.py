@@ -19,7 +19,7 @@ order_paid = app.event("order.paid", Order, channels=[in_app])
 
 
 @order_paid.template()
-def words(order: Order, to: Recipient) -> Content:
+def content(order: Order, to: Recipient) -> Content:
     return Content(f"Order {order.number} is paid", "Thank you")
 
 
@@ -37,7 +37,7 @@ def sweep() -> None:
 
 @app.task
 def wait_for_ever(marker: str) -> None:
-    """Or until there is a file of that name that ends in .end: a thread cannot be killed."""
+    """Wait until a file of that name with the suffix .end exists: a thread cannot be killed."""
     path = Path(marker)
     if path.exists():
         return

@@ -1,4 +1,4 @@
-"""The kit for tests of users: jobs are really run, time really passes, and what is asserted can fail."""
+"""The kit for users' tests: jobs really run, time really passes, and assertions can fail."""
 
 import asyncio
 import importlib
@@ -21,7 +21,7 @@ SHOP = "shop_under_test"
 
 @pytest.fixture
 def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
-    """A fresh copy of the application for each test, because each has another database here."""
+    """A fresh copy of the application for each test, because each test has its own database."""
     monkeypatch.setenv("SERENO_DATABASE_URL", database_url)
     monkeypatch.syspath_prepend(str(HERE))
     sys.modules.pop(SHOP, None)
@@ -31,11 +31,11 @@ def kit(database_url: str, sereno_kit: Callable[[Sereno], Kit], monkeypatch: pyt
 
 
 def shop() -> Any:
-    """The module, as this test has it."""
+    """Return the module as this test imported it."""
     return importlib.import_module(SHOP)
 
 
-def test_what_was_enqueued(kit: Kit) -> None:
+def test_assert_enqueued_finds_jobs_by_task_and_arguments(kit: Kit) -> None:
     shop().charge.enqueue(7)
     assert kit.assert_enqueued("charge", order=7).state == "ready"
     assert kit.assert_enqueued(shop().charge, order=7, times=1)
@@ -48,15 +48,15 @@ def test_what_was_enqueued(kit: Kit) -> None:
         kit.assert_not_enqueued("charge")
 
 
-def test_drain_runs_what_can_run(kit: Kit) -> None:
+def test_drain_runs_ready_jobs(kit: Kit) -> None:
     job = shop().charge.enqueue(7)
-    # The cycle fires, too: it is declared, and its first instant is now or later.
+    # The cycle fires, too: it is declared, and its first run is now or later.
     assert ("charge", "succeeded") in [(each.task, each.state) for each in kit.drain().jobs]
     assert kit.job(job).state == "succeeded"
     assert not kit.drain().jobs
 
 
-def test_retries_wait_for_their_time(kit: Kit) -> None:
+def test_retries_stay_scheduled_until_they_are_due(kit: Kit) -> None:
     job = shop().charge.enqueue(13)
     assert not kit.drain().failed
     assert kit.job(job).state == "scheduled"
@@ -64,11 +64,11 @@ def test_retries_wait_for_their_time(kit: Kit) -> None:
     assert kit.travel_to_next() - before > timedelta(minutes=9)
     (dead,) = kit.drain().failed
     assert (dead.id, dead.error_type, dead.error_message) == (job.id, "ValueError", "no luck")
-    with pytest.raises(AssertionError, match="no job waits for its time"):
+    with pytest.raises(AssertionError, match="no job is scheduled"):
         kit.travel_to_next()
 
 
-def test_what_is_due_by_now_needs_no_travel(kit: Kit) -> None:
+def test_travel_to_next_accepts_a_job_that_is_already_due(kit: Kit) -> None:
     due = kit.now() + timedelta(milliseconds=50)
     shop().charge.using(run_at=due).enqueue(7)
     kit.until(lambda: kit.now() > due)
@@ -76,7 +76,7 @@ def test_what_is_due_by_now_needs_no_travel(kit: Kit) -> None:
     assert [job.state for job in kit.drain().jobs] == ["succeeded"]
 
 
-def test_time_brings_fires(kit: Kit) -> None:
+def test_schedules_fire_after_time_travel(kit: Kit) -> None:
     kit.drain()
     before = len(kit.jobs("sweep"))
     kit.travel("1h")
@@ -87,14 +87,14 @@ def test_time_brings_fires(kit: Kit) -> None:
         kit.travel_to(kit.now() - timedelta(days=1))
 
 
-async def test_in_async_tests(kit: Kit) -> None:
+async def test_drain_works_in_async_tests(kit: Kit) -> None:
     await shop().charge.aenqueue(7)
     assert [job.task for job in (await kit.adrain()).jobs if job.task == "charge"] == ["charge"]
     await shop().charge.aenqueue(8)
     assert "charge" in [job.task for job in kit.drain().jobs]
 
 
-def test_what_was_delivered(kit: Kit) -> None:
+def test_assert_delivered_finds_deliveries_by_recipient(kit: Kit) -> None:
     kit.app.recipients.upsert("user:7")
     shop().order_paid.notify(shop().Order(1), to="user:7")
     with pytest.raises(AssertionError, match="did not reach user:7"):
@@ -102,7 +102,7 @@ def test_what_was_delivered(kit: Kit) -> None:
     kit.assert_not_delivered("order.paid", to="user:7")
     kit.drain()
     assert kit.assert_delivered(shop().order_paid, to="user:7", channel="in_app").recipient == "user:7"
-    with pytest.raises(AssertionError, match=r"did not reach user:8; there are: order\.paid to user:7 by in_app"):
+    with pytest.raises(AssertionError, match=r"did not reach user:8; deliveries: order\.paid to user:7 by in_app"):
         kit.assert_delivered("order.paid", to="user:8")
     with pytest.raises(AssertionError, match="it was delivered"):
         kit.assert_not_delivered("order.paid", to="user:7")
@@ -119,7 +119,7 @@ def test_each_test_starts_empty(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -
     assert abs(again.now() - row[0]) < timedelta(minutes=5)
 
 
-def test_what_an_earlier_test_left_at_work_is_sent_home(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
+def test_connections_left_by_an_earlier_test_are_closed(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
     shop().charge.enqueue(7)
     with psycopg.connect(kit.app.url) as late, psycopg.connect(kit.app.url) as elsewhere:
         late.execute(f"select from {kit.app.settings.schema}.jobs")
@@ -130,9 +130,7 @@ def test_what_an_earlier_test_left_at_work_is_sent_home(kit: Kit, sereno_kit: Ca
         elsewhere.commit()
 
 
-def test_a_worker_that_is_still_about_does_not_take_the_session_of_the_next_test_for_its_own(
-    kit: Kit, sereno_kit: Callable[[Sereno], Kit]
-) -> None:
+def test_session_ids_are_not_reused_by_the_next_test(kit: Kit, sereno_kit: Callable[[Sereno], Kit]) -> None:
     def sessions() -> list[int]:
         with psycopg.connect(kit.app.url, autocommit=True) as connection:
             rows = connection.execute(f"select id from {kit.app.settings.schema}.sessions".encode()).fetchall()
@@ -145,8 +143,8 @@ def test_a_worker_that_is_still_about_does_not_take_the_session_of_the_next_test
     assert now > earlier
 
 
-def test_what_a_schedule_makes_passes_the_limits_of_the_code(kit: Kit) -> None:
-    """Also before anybody has run it."""
+def test_scheduled_jobs_have_the_limits_of_the_code(kit: Kit) -> None:
+    """Also before a worker has run the task."""
     kit.app.schedules.synchronise()
     kit.app.schedules.tick()
     kit.travel("61m")
@@ -159,14 +157,14 @@ def test_what_a_schedule_makes_passes_the_limits_of_the_code(kit: Kit) -> None:
     assert found == ([["sweeps", "", 1]],)
 
 
-def test_nothing_outside_of_its_schema(kit: Kit) -> None:
+def test_the_kit_changes_only_its_own_schema(kit: Kit) -> None:
     shop().charge.enqueue(7)
     assert kit.app.settings.schema.startswith("sereno_test_")
     with psycopg.connect(kit.app.url) as connection:
         assert connection.execute("select count(*) from sereno.jobs").fetchone() == (0,)
 
 
-def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
+def test_the_job_of_a_killed_worker_runs_again(kit: Kit, tmp_path: Path) -> None:
     marker = tmp_path / "began"
     job = shop().wait_for_ever.enqueue(str(marker))
     with kit.crash_worker(f"{SHOP}:app") as worker:
@@ -174,7 +172,7 @@ def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
         assert kit.job(job).state == "running"
         worker.kill()
     for pid in (worker.pid, int(child)):
-        # Of those that nobody waits for, the machine takes a moment to forget.
+        # The system takes a moment to remove orphaned processes.
         kit.until(lambda: is_gone(pid))  # noqa: B023
     kit.lose_leases()
     kit.drain()
@@ -182,19 +180,17 @@ def test_a_worker_that_is_killed(kit: Kit, tmp_path: Path) -> None:
     assert (found.state, found.attempt) == ("succeeded", 2)
 
 
-def test_drain_says_what_does_not_end(kit: Kit, tmp_path: Path) -> None:
+def test_drain_names_the_jobs_that_do_not_end(kit: Kit, tmp_path: Path) -> None:
     kit.app.override(grace=0.1)
     shop().wait_for_ever.enqueue(str(tmp_path / "began"))
     try:
-        with pytest.raises(AssertionError, match=r"1 jobs are still there after 0\.5 s: wait_for_ever"):
+        with pytest.raises(AssertionError, match=r"1 jobs are not finished after 0\.5 s: wait_for_ever"):
             kit.drain(patience=0.5)
     finally:
         (tmp_path / "began.end").touch()
 
 
-def test_days_that_left_for_the_archive_are_there_again(
-    kit: Kit, sereno_kit: Callable[[Sereno], Kit], tmp_path: Path
-) -> None:
+def test_archived_partitions_are_recreated(kit: Kit, sereno_kit: Callable[[Sereno], Kit], tmp_path: Path) -> None:
     kit.app.override(archive_url=f"file://{tmp_path}", archive_kinds=["jobs"])
     for _ in range(2):
         shop().charge.enqueue(7)

@@ -1,1 +1,1 @@
-"""How deliveries leave the house."""
+"""Channels: how deliveries are sent."""

@@ -1,10 +1,10 @@
-"""Everything that Apprise knows how to reach: an address is an Apprise URL, with the secrets in it.
+"""All services that Apprise supports: an address is an Apprise URL, which contains the secrets.
 
-Apprise says yes or no, and never why. A no may mean that nothing has left or that the answer was lost; so it is
-unknown, and waits for a person. Where a channel of our own exists, it knows more.
+Apprise returns success or failure, never the reason. A failure may mean that nothing was sent or that the response was
+lost; so the outcome is unknown, and waits for an operator. A native channel, where one exists, knows more.
 
-Such a URL can name any server, and for some services a file of this machine. Unless the exchange may call private
-networks anyway, the account says which services it is for:
+Such a URL can name any server, and for some services a local file. Unless the exchange may reach private networks, the
+account lists the allowed services:
 
     account = {"schemes": ["pover", "matrixs"]}
 
@@ -32,14 +32,16 @@ _ADDRESS = re.compile(r"([a-z0-9][a-z0-9+.-]{0,39})://\S+", re.IGNORECASE)
 
 
 class Apprise(Channel):
-    """Hands one message at a time to Apprise, in a thread. `schemes`: for accounts that do not say."""
+    """Passes one message at a time to Apprise, in a thread. `schemes`: for accounts without their own."""
 
     name: ClassVar[str] = "apprise"
     on_unknown: ClassVar[Literal["retry", "park"]] = "park"
 
     def __init__(self, schemes: Collection[str] | None = None) -> None:
         if importlib.util.find_spec("apprise") is None:
-            raise ConfigurationError("the channel apprise needs a package that is not installed: sereno[apprise]")
+            raise ConfigurationError(
+                "the channel apprise needs a package that is not installed: pip install 'sereno[apprise]'"
+            )
         self._schemes = schemes
 
     def check_address(self, address: str) -> str:
@@ -61,26 +63,26 @@ class Apprise(Channel):
         except ValueError as error:
             return Failed("bad_message", str(error))
         if schemes is None and not exchange.private:
-            return Down("schemes", "nobody says which services of Apprise this is for: Apprise(schemes=[…])")
+            return Down("schemes", "no Apprise services are allowed: list them with Apprise(schemes=[…])")
         if schemes is not None and scheme not in schemes:
-            return Invalid("scheme", f"the account is not for {scheme}://")
-        # Apprise refuses to send nothing.
+            return Invalid("scheme", f"the account does not allow {scheme}://")
+        # Apprise refuses an empty message.
         if not message.title.strip() and not message.body.strip():
             return Failed("empty", "neither title nor body")
         return await asyncio.to_thread(_notify, message, options, exchange.timeout)
 
     def _allowed(self, exchange: Exchange) -> Collection[str] | None:
-        """The services that may be called; None if nobody has said."""
-        said = _schemes(exchange.account.get("schemes"))
-        if said is None:
+        """Return the allowed services; None if they are not configured."""
+        given = _schemes(exchange.account.get("schemes"))
+        if given is None:
             return self._schemes
         if not exchange.own or (self._schemes is None and exchange.private):
-            return said
-        return None if self._schemes is None else [scheme for scheme in said if scheme in self._schemes]
+            return given
+        return None if self._schemes is None else [scheme for scheme in given if scheme in self._schemes]
 
 
 def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Outcome:
-    """Blocks; in a thread. Nothing that Apprise says is passed on: it may repeat the URL."""
+    """Send; blocks, so it runs in a thread. Texts of Apprise are not passed on: they may repeat the URL."""
     import apprise  # noqa: PLC0415 - a tenth of a second, and an extra
 
     try:
@@ -88,7 +90,7 @@ def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Out
         if service is None:
             return Invalid("unreadable", "Apprise cannot read this URL")
         _tame(service, timeout)
-    except Exception as error:  # noqa: BLE001 - the code of 130 services; nothing has left yet
+    except Exception as error:  # noqa: BLE001 - code of 130 services; nothing was sent yet
         return Retryable("apprise", type(error).__name__)
     try:
         result = apprise.Apprise(service).notify(
@@ -98,13 +100,13 @@ def _notify(message: Message, options: Mapping[str, str], timeout: float) -> Out
             body_format=options["format"],
             notify_type=options["type"],
         )
-    except Exception as error:  # noqa: BLE001 - the same; and now something may have left
+    except Exception as error:  # noqa: BLE001 - the same, but something may have been sent
         return Unknown("apprise", type(error).__name__)
     return _outcome(result)
 
 
 def _tame(service: "NotifyBase", timeout: float) -> None:
-    """What the engine decides, no URL decides: tries, waiting, where redirects lead, and whether a no counts as yes."""
+    """Override what a URL could set: retries, timeouts, redirects, and ignored failures."""
     service.retry = 0
     service.optional = False
     service.redirects = False
@@ -116,7 +118,7 @@ def _outcome(result: "AppriseResult") -> Outcome:
         return Failed("refused", "Apprise did not try to send this")
     if all(attempt for each in result for attempt in each):
         return Sent()
-    return Unknown("apprise", "Apprise says that it was not sent, and not why")
+    return Unknown("apprise", "Apprise reports a failure without a reason")
 
 
 def _scheme(address: str) -> str:
@@ -131,14 +133,14 @@ def _schemes(given: Any) -> Collection[str] | None:
         isinstance(given, list | tuple | set | frozenset) and all(isinstance(each, str) for each in given)
     ):
         return given
-    raise ConfigurationError("schemes is a list of services, such as pover")
+    raise ConfigurationError("schemes must be a list of services, such as pover")
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, str]:
-    """`format` of the body; plain text unless given, so that no service takes it for markup. `type` of the message."""
+    """Return `format` of the body, plain text by default so that no service reads it as markup, and `type`."""
     chosen, kind = options.get("format", FORMATS[0]), options.get("type", KINDS[0])
     if chosen not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}")
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}")
     if kind not in KINDS:
-        raise ValueError(f"type is one of {', '.join(KINDS)}")
+        raise ValueError(f"type must be one of {', '.join(KINDS)}")
     return {"format": chosen, "type": kind}

@@ -1,7 +1,8 @@
-"""What a channel is: one small class that sends a batch of messages and says what became of each.
+"""The channel contract: a class that sends a batch of messages and returns the outcome of each.
 
-The engine owns everything else: when and to whom, retries, rates, batches, receipts, the health of addresses. A channel
-reads no database, keeps no state between batches beside connections, and never raises for one message: it answers.
+The engine does everything else: recipients, timing, retries, rates, batches, receipts, deactivated addresses. A channel
+reads no database, holds no state between batches except connections, and never raises for a message: it returns an
+outcome.
 
     class Pager(Channel):
         name = "pager"
@@ -9,7 +10,7 @@ reads no database, keeps no state between batches beside connections, and never 
 
         async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
             pages = [{"to": message.address, "text": message.body} for message in batch]
-            answer = await call(exchange, "POST", "https://…", json=pages)
+                    response = await call(exchange, "POST", "https://…", json=pages)
             ...
 """
 
@@ -29,7 +30,7 @@ IN_APP = "in_app"
 
 
 class EscalationStep(msgspec.Struct, frozen=True):
-    """Another channel for those whom the first did not reach: so many seconds later, unless it had got so far."""
+    """An escalation: after `after` seconds, recipients for whom `first` did not reach `unless` are sent `second`."""
 
     first: str
     second: str
@@ -40,9 +41,9 @@ class EscalationStep(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One delivery, ready to be sent.
 
-    `key`: the same for every try, for providers that know two sends of one message apart from two messages.
-    `keys`: what belongs to the address beside its text (keys of a Web Push subscription, secrets of a webhook).
-    `data`: the event's payload. `options`: what the template says for this channel alone.
+    `key`: the same for every attempt, as an idempotency key. `keys`: data of the address beside its text (keys of a Web
+    Push subscription, secrets of a webhook). `data`: the event's payload. `options`: channel-specific values of the
+    template.
     """
 
     delivery: int
@@ -59,12 +60,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     locale: str | None = None
     attempt: int = 1
-    # Where a recipient says "no more of these"; for mails, also the header.
+    # The one-click unsubscribe link; in emails also in the header.
     unsubscribe_url: str | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that a provider made to us: the body as it came, headers in small letters."""
+    """A provider's request to the webhook: the raw body, header names in lower case."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -73,52 +74,52 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Channel:
-    """One way to reach people. Subclasses set `name` and write `send`; the rest has defaults."""
+    """One way to send messages. Subclasses set `name` and implement `send`; the rest has defaults."""
 
     name: ClassVar[str]
-    # So many messages go into one call of `send`.
+    # Messages per call of `send`.
     batch: ClassVar[int] = 1
-    # So many messages a second the provider takes, over all workers.
+    # Rate limit of the provider in messages, over all workers.
     rate: ClassVar[Rate | None] = None
-    # So many calls of `send` at once, over all workers.
+    # Concurrent calls of `send`, over all workers.
     at_once: ClassVar[int | None] = None
-    # Seconds before each new try; when they are used up, it is a dead letter.
+    # Seconds before each retry; after the last one the delivery is dead.
     delays: ClassVar[tuple[float, ...]] = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0)
-    # What to do when nobody can say whether it was sent: send again, or wait for a person.
+    # When it is unknown whether a message was sent: send it again, or wait for an operator.
     on_unknown: ClassVar[Literal["retry", "park"]] = "retry"
-    # Seconds after sending when receipts can be asked for, and for how long; None: nobody can be asked.
+    # Seconds after sending when receipts can be requested, and for how long; None: they cannot be requested.
     receipts_after: ClassVar[float | None] = None
     receipts_for: ClassVar[float] = 24 * 3600.0
-    # So many receipts are asked for at once.
+    # Receipts per request.
     receipts_batch: ClassVar[int] = 300
-    # The largest message, in bytes, that the provider takes; for the lint of templates.
+    # Largest message in bytes that the provider accepts; for the lint of templates.
     largest: ClassVar[int | None] = None
 
     def then(
         self, other: "Channel | str", *, after: Duration, unless: Literal["sent", "delivered", "read"] = "delivered"
     ) -> "Chain":
-        """Another channel for those whom this one has not reached after so long: `expo.then(sms, after="20m")`."""
+        """Add a channel for recipients whom this one has not reached in time: `expo.then(sms, after="20m")`."""
         return Chain([self]).then(other, after=after, unless=unless)
 
     def check_address(self, address: str) -> str:
-        """The address as it is stored; `sereno.errors.InvalidAddress` for one that it can never reach."""
+        """Return the address as it is stored; raise `sereno.errors.InvalidAddress` for one that cannot be reached."""
         return address
 
     async def send(self, batch: Sequence[Message], exchange: "Exchange") -> Sequence[Outcome]:
-        """One outcome for each message, in the same order."""
+        """Send the messages. Return one outcome per message, in the same order."""
         raise NotImplementedError
 
     async def receipts(self, ids: Sequence[str], exchange: "Exchange") -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
-        """What has become of them, as far as the provider says; those it says nothing of are left out."""
+        """Request receipts. Return those that the provider has; the others are omitted."""
         return ()
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:  # noqa: ARG002 - by subclasses
-        """What a provider tells by itself. RejectedCallback, if it is not the provider who tells."""
-        raise RejectedCallback(f"the channel {self.name} takes no callbacks")
+        """Return the receipts in a provider's request. Raise RejectedCallback if it is not from the provider."""
+        raise RejectedCallback(f"the channel {self.name} does not accept callbacks")
 
 
 class Chain:
-    """A channel, and what is tried when it did not reach somebody. Made by `Channel.then`."""
+    """A channel and its escalation steps. Created by `Channel.then`."""
 
     def __init__(self, links: "Sequence[Channel | str]", steps: Sequence[EscalationStep] = ()) -> None:
         self.links = tuple(links)
@@ -131,15 +132,15 @@ class Chain:
         return Chain([*self.links, other], [*self.steps, EscalationStep(first, second, seconds(after), unless)])
 
 
-# Settings that say where a provider is.
+# Settings that name the server of the provider.
 PLACES = ("url", "host")
 
 
 class Exchange:
-    """What a channel is given to talk with: one HTTP session, and the account of whoever pays for the message.
+    """What a channel sends with: one HTTP session, and the account that the message is charged to.
 
-    `account`: credentials and settings of this channel for this tenant. `own`: it is the tenant's, not the house's.
-    `private`: whether addresses on private networks may be called, by webhooks that people enter themselves.
+    `account`: credentials and settings of this channel for this tenant. `own`: the tenant's, not the application's.
+    `private`: whether user-entered webhooks may reach private networks.
     """
 
     def __init__(
@@ -158,25 +159,25 @@ class Exchange:
 
     @property
     def http(self) -> Any:
-        """An `aiohttp.ClientSession`, opened when first used: no redirects are followed by channels."""
+        """An `aiohttp.ClientSession`, opened on first use; channels follow no redirects."""
         if self._session is None:
-            import aiohttp  # noqa: PLC0415 - half a second that only those pay who send by HTTP
+            import aiohttp  # noqa: PLC0415 - half a second, needed only to send by HTTP
 
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout))
         return self._session
 
     @property
     def stands_alone(self) -> bool:
-        """Whether a tenant chose where the provider is: what the channel was constructed with must not go there."""
+        """Whether a tenant chose the provider's server: the constructor's settings must not be sent there."""
         return self.own and any(self.account.get(name) for name in PLACES)
 
     def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """The account's settings above those of a channel's constructor, unless it stands alone. None says nothing."""
-        said = {name: value for name, value in self.account.items() if value is not None}
-        return said if self.stands_alone else {**defaults, **said}
+        """Return the account's settings over the constructor's, unless the account stands alone. None is ignored."""
+        settings = {name: value for name, value in self.account.items() if value is not None}
+        return settings if self.stands_alone else {**defaults, **settings}
 
     def with_account(self, account: Mapping[str, Any]) -> "Exchange":
-        """The same connections for another account."""
+        """Return an exchange with the same connections for another account."""
         other = Exchange(account, own=self.own, private=self.private, timeout=self.timeout)
         other._session = self.http
         return other

@@ -1,7 +1,7 @@
-"""Discord by the webhooks of its channels, one message a request.
+"""Discord through channel webhooks, one message per request.
 
-The address is the webhook's URL, and whoever knows it can write there: it appears in no outcome. Nobody is mentioned
-by a message, whatever is written in it. `options = {"embeds": […]}` sends embeds beside the text or instead of it.
+The address is the webhook's URL, which is a secret: it appears in no outcome. Mentions in a message are disabled.
+`options = {"embeds": […]}` sends embeds beside the text or instead of it.
 
 Account: url, for another host than Discord's.
 """
@@ -43,7 +43,7 @@ class DiscordSettings(ChannelSettings, frozen=True, kw_only=True):
 
 
 class Discord(SingleMessageChannel[DiscordSettings]):
-    """A message in a channel of Discord."""
+    """A message in a Discord channel."""
 
     name: ClassVar[str] = "discord"
     settings_type = DiscordSettings
@@ -51,7 +51,7 @@ class Discord(SingleMessageChannel[DiscordSettings]):
     def check(self, address: str, settings: DiscordSettings, /) -> str:
         address = address.strip()
         if not _WEBHOOK.fullmatch(address) or origin(address) not in HOSTS | {origin(settings.url)}:
-            raise InvalidAddress('a webhook of Discord looks like "https://discord.com/api/webhooks/<number>/<token>"')
+            raise InvalidAddress('a Discord webhook has the form "https://discord.com/api/webhooks/<number>/<token>"')
         return address
 
     def secrets(self, message: Message, _settings: DiscordSettings, /) -> Iterable[str]:
@@ -65,19 +65,21 @@ class Discord(SingleMessageChannel[DiscordSettings]):
         if embeds := message.options.get("embeds"):
             content["embeds"] = embeds
         if len(content) == 1:
-            return Failed("empty", "a message needs a text or embeds")
+            return Failed("empty", "a message needs text or embeds")
         return await post(exchange, f"{message.address}?wait=true", content, self._read)
 
     def _read(self, answer: HTTPAnswer) -> Outcome:
-        said = fields(answer.json())
+        response = fields(answer.json())
         if answer.is_ok:
-            name = provider_id(said.get("id"))
+            name = provider_id(response.get("id"))
             return Delivered(name) if name else Unknown("odd_answer", answer.text())
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return transition(Retryable, "http_429", words(said.get("message")), answer, said.get("retry_after"))
-        code = number(said.get("code"))
-        # Without a code it is not Discord who speaks, and the webhook may be there.
+            return transition(
+                Retryable, "http_429", words(response.get("message")), answer, response.get("retry_after")
+            )
+        code = number(response.get("code"))
+        # Without a code the response is not from Discord, and the webhook may still exist.
         if code is None or answer.status not in (400, 401, 404):
             return self.refusal(answer)
         kind = Failed if answer.status == HTTPStatus.BAD_REQUEST else Invalid
-        return transition(kind, code, words(said.get("message")), answer)
+        return transition(kind, code, words(response.get("message")), answer)

@@ -1,7 +1,7 @@
-"""E-mail over SMTP: one connection for a batch, one transaction for each message.
+"""Email over SMTP: one connection per batch, one transaction per message.
 
-What matters is the final dot: where the connection breaks before it, nothing was sent; after it, nobody knows. Every
-try of a message carries the same Message-ID. Mails that come back (RFC 3464) are read as receipts.
+If the connection breaks before the final dot, nothing was sent; after it, the outcome is unknown. Every attempt of a
+message has the same Message-ID. Bounced emails (RFC 3464) are read as receipts.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from sereno.errors import InvalidAddress, RejectedCallback
 from sereno.telemetry.log_events import emit
 
 LARGEST_MAIL = 10 * 1024 * 1024
-# RFC 5321 and RFC 5322, which allows lines of 998 with the name of the header; the length of names is our own.
+# Limits of RFC 5321 and RFC 5322 (lines of 998 including the header name); the length of names is our own.
 LONGEST_ADDRESS, LONGEST_LOCAL, LONGEST_LINE, LONGEST_NAME = 254, 64, 900, 200
-# Written at once; each piece has the whole timeout to leave.
+# Bytes per write; each has the whole timeout.
 PIECE = 256 * 1024
-# Everything is sent by then: nobody waits long for a goodbye.
+# Seconds to wait for the reply to QUIT; everything is sent by then.
 GOODBYE = 2.0
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 COMPLETED, LATER, NEVER = range(200, 300), range(400, 500), range(500, 600)
 CLOSING, SIGN_IN, NO_MAILBOX, TOO_LARGE = 421, 530, 550, 552
 ABOUT_SIZE = ("5.2.3", "5.3.4")
 CRLF = "\r\n"
-# The old IDNA makes another domain of these, so mail would go to somebody else.
+# IDNA 2003 maps these to another domain, so the email would reach another recipient.
 _DEVIATING = frozenset("ßẞς\u200c\u200d")
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LOCAL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*")
@@ -50,11 +50,13 @@ _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+(?!\d+$){_LABEL}")
 _PLAIN = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_LINE}}}")
 _URL = re.compile(rf"https?://[^\x00-\x20<>\x7f-\U0010ffff]{{1,{LONGEST_LINE - 20}}}")
 _OWN_HEADER = re.compile(r"X-[A-Za-z0-9-]{1,60}", re.IGNORECASE)
-_NOBODY = re.compile(r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))")
+_NO_USER = re.compile(
+    r"(?i)(unknown|no such) (user|mailbox)|(user|mailbox|recipient).{0,60}(unknown|n.t (found|exist))"
+)
 
 
 class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server is reached, and as whom. Beyond loopback nothing goes without TLS, unless `allow_plaintext`."""
+    """Server, credentials and sender. Beyond loopback TLS is required, unless `allow_plaintext` is set."""
 
     host: str = "localhost"
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
@@ -65,23 +67,23 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
     sender: str = ""
     reply_to: str | None = None
     timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    # Shared with the gateway that hands us what comes back; it also makes our Message-IDs unguessable.
+    # Shared with the gateway that forwards bounces to the webhook; also makes Message-IDs unguessable.
     bounce_secret: str = ""
 
     def __repr__(self) -> str:
         return f"Settings({self.host!r})"
 
-    def words(self, said: object) -> str:
-        """What a server said, on one line and without our password, should it repeat it."""
-        text, password = one_line(str(said) or type(said).__name__), self.password or ""
-        told = [each.encode("utf-8", "replace") for each in (f"\0{self.username}\0{password}", password)]
-        for secret in [password, *(base64.b64encode(each).decode() for each in told)] if password else []:
+    def words(self, reply: object) -> str:
+        """Return a server's reply on one line, with the password masked."""
+        text, password = one_line(str(reply) or type(reply).__name__), self.password or ""
+        encoded = [each.encode("utf-8", "replace") for each in (f"\0{self.username}\0{password}", password)]
+        for secret in [password, *(base64.b64encode(each).decode() for each in encoded)] if password else []:
             text = text.replace(secret, "…")
         return text[:MOST_TEXT]
 
 
 class Email(Channel):
-    """Mail through a server that speaks SMTP. The account's settings win over the constructor's: see Settings."""
+    """Email through an SMTP server. The account's settings override the constructor's: see EmailSettings."""
 
     name: ClassVar[str] = "email"
     batch: ClassVar[int] = 20
@@ -113,22 +115,22 @@ class Email(Channel):
             line.drop()
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
-        """A mail that came back, handed on as it is by whoever receives mail for us."""
+        """Return the receipt of a bounced email, forwarded unchanged by a mail gateway."""
         names = (account.get("bounce_secret"), callback.headers.get("x-sereno-secret"))
         secret, given = (each.encode("utf-8", "replace") if isinstance(each, str) else b"" for each in names)
         if not secret or not hmac.compare_digest(secret, given):
             raise RejectedCallback("the header x-sereno-secret is not the bounce_secret of the account")
-        # One mail has one recipient; behind it may be several, and one failure tells more than a success.
+        # An email has one recipient, which may stand for several; one failure matters more than a success.
         return sorted(receipts(callback.body), key=lambda receipt: receipt.outcome == "delivered")[:1]
 
 
 class _Line:
-    """One connection. `ended`: what is true of every message that is still to come, once it is of no more use."""
+    """One SMTP connection. `ended`: once it is unusable, the outcome of all remaining messages."""
 
     def __init__(self, settings: EmailSettings) -> None:
         self.ended: Outcome | None = None
         self._settings = settings
-        # An aiosmtplib.SMTP, and what it raises; like every channel's library, imported when first used.
+        # An aiosmtplib.SMTP and its exceptions; imported on first use, like the library of every channel.
         self._client: Any = None
         self._trouble: tuple[type[Exception], ...] = (OSError,)
         self._is_open_transaction = False
@@ -168,20 +170,20 @@ class _Line:
         if reason := refusal(peer, tls=settings.tls, allowed=allowed, has_password=has_password):
             raise ValueError(reason)
         if not is_loopback(peer):
-            message = f"e-mail goes to {settings.host} without TLS: allow_plaintext is set"
+            message = f"email is sent to {settings.host} without TLS: allow_plaintext is set"
             emit(logging.WARNING, "channel.plaintext", message, channel=Email.name)
 
     async def _sign_in(self, client: Any, username: str, password: str) -> None:
         ways = {"plain": client.auth_plain, "login": client.auth_login, "cram-md5": client.auth_crammd5}
-        # One way is enough: a second one with the same password only counts as a second failure.
+        # One method is enough: a second one with the same password would only count as a second failure.
         way = next((ways[name] for name in ways if name in client.server_auth_methods), None)
         if way is None:
-            raise ValueError("the server offers no way to sign in that we know")
+            raise ValueError("the server offers no supported authentication method")
         await way(username, password)
 
     async def carry(self, message: Message) -> Outcome:
-        """One transaction, from MAIL to the answer after the final dot."""
-        # In a thread: a large mail takes a second to write.
+        """Run one transaction, from MAIL to the reply after the final dot."""
+        # In a thread: encoding a large email takes a second.
         written = await asyncio.to_thread(write, message, self._settings)
         if isinstance(written, Failed | Invalid):
             return written
@@ -189,18 +191,18 @@ class _Line:
         has_left = False
         try:
             for step, expected, command in self._commands(address, len(wire)):
-                code, said = await self._client.execute_command(*command)
+                code, reply = await self._client.execute_command(*command)
                 if code not in expected:
-                    return self._refused(step, code, said)
+                    return self._refused(step, code, reply)
             protocol = await self._upload(wire)
             protocol.write(b".\r\n")
             has_left = True
-            code, said = await protocol.read_response(timeout=self._settings.timeout)
+            code, reply = await protocol.read_response(timeout=self._settings.timeout)
         except self._trouble as error:
             self.ended = Retryable("connection_lost", self._settings.words(error))
             return Unknown("no_answer", self.ended.message) if has_left else self.ended
         if code not in COMPLETED:
-            return self._refused("END", code, said)
+            return self._refused("END", code, reply)
         self._is_open_transaction = False
         return Sent(message_id)
 
@@ -214,17 +216,17 @@ class _Line:
         yield "DATA", (354,), (b"DATA",)
 
     async def _upload(self, wire: bytes) -> Any:
-        """All but the final dot, which is written when the rest has left: until then nothing can have been sent."""
+        """Write all but the final dot, which follows when the rest was sent: until then nothing can be delivered."""
         if (protocol := self._client.protocol) is None:
             raise ConnectionResetError("the connection was closed")
         for start in range(0, len(wire), PIECE):
             protocol.write(wire[start : start + PIECE])
             async with asyncio.timeout(self._settings.timeout):
-                await protocol._drain_helper()  # noqa: SLF001 - the name by which asyncio's own writers wait, too
+                await protocol._drain_helper()  # noqa: SLF001 - asyncio's own writers use this name, too
         return protocol
 
-    def _refused(self, step: str, code: int, said: str) -> Outcome:
-        later = Retryable(f"smtp_{code}", self._settings.words(said))
+    def _refused(self, step: str, code: int, reply: str) -> Outcome:
+        later = Retryable(f"smtp_{code}", self._settings.words(reply))
         outcome: Outcome = later
         if code in NEVER and step != "RSET":
             outcome = _for_ever(step, code, later.message)
@@ -242,55 +244,55 @@ class _Line:
                 await self._client.quit(timeout=GOODBYE)
 
     def drop(self) -> None:
-        """At once: a transport that is merely closed would go on trying to send what is left."""
+        """Abort: a transport that is only closed would keep trying to send the rest."""
         if self._client is not None and self._client.transport is not None:
             self._client.transport.abort()
             self._client.close()
 
 
 def _for_ever(step: str, code: int, words: str) -> Outcome:
-    """What a 5xx means: for the address, for us as senders, or for this mail alone."""
+    """Return the meaning of a 5xx reply: for the address, for the sender, or for this email only."""
     name, found = f"smtp_{code}", ENHANCED_CODE.match(words)
     enhanced = found[1] if found else ""
     if step == "MAIL" and code != TOO_LARGE and enhanced not in ABOUT_SIZE:
         return Down(name, words)
-    # Many servers say only at RCPT what they have against the sender.
+    # Many servers refuse the sender only at RCPT.
     if step == "RCPT" and (code == SIGN_IN or enhanced in ABOUT_SENDER or "sender address" in words.lower()):
         return Down(name, words)
-    is_nobody = enhanced.startswith("5.1.") or (code == NO_MAILBOX and not enhanced and _NOBODY.search(words))
-    return Invalid(name, words) if step == "RCPT" and is_nobody else Failed(name, words)
+    is_unknown = enhanced.startswith("5.1.") or (code == NO_MAILBOX and not enhanced and _NO_USER.search(words))
+    return Invalid(name, words) if step == "RCPT" and is_unknown else Failed(name, words)
 
 
 def addr_spec(text: str) -> str:
-    """The bare address; the domain in small letters, and in ASCII."""
+    """Return the bare address; the domain in lower-case ASCII."""
     local, _, domain = text.strip(" ").rpartition("@")
     if len(text) > LONGEST_ADDRESS:
-        raise InvalidAddress(f"an e-mail address has at most {LONGEST_ADDRESS} characters")
+        raise InvalidAddress(f"an email address has at most {LONGEST_ADDRESS} characters")
     if _DEVIATING.intersection(domain):
-        raise InvalidAddress("this domain reads differently in old and new software: give its xn-- form")
+        raise InvalidAddress("old and new software interpret this domain differently: use its xn-- form")
     try:
         domain = domain.encode("idna").decode("ascii").lower()
     except UnicodeError:
         domain = ""
     if not _DOMAIN.fullmatch(domain) or len(local) + 1 + len(domain) > LONGEST_ADDRESS:
-        raise InvalidAddress("an e-mail address has one @, and a domain with a dot after it")
+        raise InvalidAddress("an email address needs one @, followed by a domain with a dot")
     if not _LOCAL.fullmatch(local) or len(local) > LONGEST_LOCAL:
-        raise InvalidAddress("the part before the @ has ASCII letters, digits and signs, no spaces or quotes")
+        raise InvalidAddress("the part before the @ can have ASCII letters, digits and signs, no spaces or quotes")
     return f"{local}@{domain}"
 
 
 def mailbox(text: str) -> tuple[str, str]:
-    """The name and the address of "Name <a@b>", or of an address alone."""
+    """Return name and address of "Name <a@b>" or of a bare address."""
     name, angle, address = text.strip().rpartition("<")
     name = one_line(name)
     name = name[1:-1] if name[:1] == name[-1:] == '"' else name
     if (angle and not address.endswith(">")) or len(name) > LONGEST_NAME:
-        raise InvalidAddress('a sender is written "Name <name@example.com>"')
+        raise InvalidAddress('write a sender as "Name <name@example.com>"')
     return name, addr_spec(address.removesuffix(">") if angle else address)
 
 
 def write(message: Message, settings: EmailSettings) -> tuple[str, str, bytes] | Failed | Invalid:
-    """Its Message-ID, its address, and the mail as it is on the wire: dots are doubled, the final one is missing."""
+    """Return Message-ID, address, and the email as sent: dots are doubled, the final dot is missing."""
     key = message.key.encode("utf-8", "replace")
     digest = hmac.new(settings.bounce_secret.encode("utf-8", "replace"), key, hashlib.sha256).hexdigest()[:40]
     message_id = f"{digest}@{mailbox(settings.sender)[1].rpartition('@')[2]}"
@@ -301,10 +303,10 @@ def write(message: Message, settings: EmailSettings) -> tuple[str, str, bytes] |
     try:
         lines = [f"To: {address}", f"Message-ID: <{message_id}>", *_headers(message, settings, digest)]
         raw = "".join(line + CRLF for line in lines).encode("ascii") + _body(message)
-    except Exception as error:  # noqa: BLE001 - the library's mail code fails in many ways, and one message is no batch
+    except Exception as error:  # noqa: BLE001 - the email library raises many exceptions; one message must not fail the batch
         return Failed("bad_message", one_line(str(error))[:MOST_TEXT] or type(error).__name__)
     if len(raw) > LARGEST_MAIL:
-        return Failed("too_large", f"the mail has {len(raw):,} bytes, at most {LARGEST_MAIL:,} are sent")
+        return Failed("too_large", f"the email has {len(raw):,} bytes, at most {LARGEST_MAIL:,} are allowed")
     return message_id, address, re.sub(rb"(?m)^\.", b"..", raw)
 
 
@@ -321,19 +323,19 @@ def _headers(message: Message, settings: EmailSettings, digest: str) -> Iterator
     yield f"X-Entity-Ref-ID: {message.key if _PLAIN.fullmatch(message.key) else digest}"
     if url is not None:
         if not _URL.fullmatch(url):
-            raise ValueError("unsubscribe_url is no URL in plain ASCII")
+            raise ValueError("unsubscribe_url must be a URL in plain ASCII")
         yield f"List-Unsubscribe: <{url}>"
         # RFC 8058: one click is for HTTPS only.
         if url.lower().startswith("https:"):
             yield "List-Unsubscribe-Post: List-Unsubscribe=One-Click"
     for name, value in options.get("headers", {}).items():
         if not _OWN_HEADER.fullmatch(name) or name.lower() == "x-entity-ref-id":
-            raise ValueError(f"the header {name!r:.40} cannot be set: only those that start with X-")
+            raise ValueError(f"the header {name!r:.40} cannot be set: only headers that start with X- can")
         yield _text(name, str(value))
 
 
 def _text(name: str, text: str) -> str:
-    """One header, folded; never two."""
+    """Return exactly one header, folded."""
     text = one_line(text)
     is_plain = text.isascii() and "=?" not in text and len(text) <= LONGEST_LINE
     return f"{name}: {Header(text, 'us-ascii' if is_plain else 'utf-8', header_name=name).encode(linesep=CRLF)}"
@@ -347,7 +349,7 @@ def _named(name: str, text: str) -> str:
 
 
 def _body(message: Message) -> bytes:
-    # Whatever comes out of a template: no NUL on the wire, and nothing that is no UTF-8.
+    # Template output may contain NUL or invalid UTF-8.
     body, html = (text.replace("\0", "").encode("utf-8", "replace") for text in (message.body, message.html or ""))
     mail = EmailMessage(policy=SMTP_POLICY.clone(cte_type="7bit"))
     mail.set_content(body.decode())

@@ -1,4 +1,4 @@
-"""Reports of mail that came back (RFC 3464), read as receipts."""
+"""Reads bounce reports of emails (RFC 3464) as receipts."""
 
 import hashlib
 import re
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sereno.channels.http import MOST_TEXT
 from sereno.channels.outcome import Receipt
 
-# Of a mail that came back, this much is read: its report and the returned headers come first.
+# Limits of a bounced email: bytes read (the report and the returned headers come first), parts, and content type.
 LARGEST_REPORT, MOST_PARTS, LONGEST_KIND = 256 * 1024, 50, 900
-# Of the codes 5.1.x, these are about our own address, not the recipient's.
+# Codes of 5.1.x for the sender's address, not the recipient's.
 ABOUT_SENDER = ("5.1.7", "5.1.8")
 ENHANCED_CODE = re.compile(r"([245]\.\d{1,3}\.\d{1,3})\b")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -19,12 +19,12 @@ _BLANK = re.compile(rb"\r?\n[ \t]*\r?\n")
 
 
 def one_line(text: str) -> str:
-    """Without line ends and other controls, and storable."""
+    """Return the text on one line, without control characters, and storable."""
     return _CONTROLS.sub(" ", text).encode("utf-8", "replace").decode().strip()
 
 
 def receipts(body: bytes) -> Iterator[Receipt]:
-    """Only one level of parts is looked at, and every step is linear: anybody can send a mail that comes here."""
+    """Yield the receipts of a report. Reads one level of parts in linear time: the sender is not trusted."""
     fields, content = _fields(body[:LARGEST_REPORT])
     kind = fields.get("content-type", "")[:LONGEST_KIND]
     boundary = _BOUNDARY.search(kind)
@@ -47,7 +47,7 @@ def receipts(body: bytes) -> Iterator[Receipt]:
         found = ENHANCED_CODE.match(fields.get("status", ""))
         status = found[1] if found else ""
         action, is_wrong = fields.get("action", "").lower(), status.startswith("5.1.") and status not in ABOUT_SENDER
-        # Also with 4.x.x: after days of trying, nobody tries any more.
+        # Also with 4.x.x: the server has given up after days of retries.
         if action == "delivered" or (action == "failed" and status.startswith(("4", "5"))):
             yield Receipt(
                 provider_id=original[1],
@@ -59,7 +59,7 @@ def receipts(body: bytes) -> Iterator[Receipt]:
 
 
 def _fields(raw: bytes) -> tuple[dict[str, str], bytes]:
-    """Headers by their names in small letters, the first of each; and what follows them."""
+    """Return headers by lower-case name, the first of each, and the rest."""
     head, *rest = _BLANK.split(raw, maxsplit=1)
     fields: dict[str, str] = {}
     for line in re.sub(r"\r?\n[ \t]", " ", head.decode("utf-8", "replace")).split("\n"):

@@ -1,10 +1,11 @@
-"""Expo push: one request takes up to a hundred messages, all of one project, and answers a ticket for each.
+"""Expo push: a request takes up to a hundred messages of one project and returns a ticket for each.
 
-A ticket says that Expo took the message, no more. What Apple or Google said to it is in the receipt, a quarter of an
-hour later, for a day. Expo knows no key of ours: a message that is sent again after a lost answer may arrive twice.
+A ticket only says that Expo accepted the message. The response of Apple or Google is in the receipt, available 15
+minutes later for a day. Expo has no idempotency key: a message that is sent again after a lost response may arrive
+twice.
 
-A request that Expo refuses as a whole reached nobody: it is taken apart, by project or by halves, until what is wrong
-is alone. Parts go one after the other, because Expo wants few connections.
+A request that Expo refuses as a whole sent nothing: it is split by project or in halves until the faulty message is
+alone. The parts are sent one after the other, because Expo wants few connections.
 """
 
 import gzip
@@ -23,17 +24,17 @@ from sereno.jobs.limits.limit import Rate
 URL = "https://exp.host"
 SEND = "/--/api/v2/push/send"
 RECEIPTS = "/--/api/v2/push/getReceipts"
-# Apple and Google take so much; what Expo adds to it on the way is Expo's to count.
+# Largest message in bytes for Apple and Google, without what Expo adds.
 LARGEST = 4096
 MOST_RECEIPTS = 1000
-# Expo asks for it above this size.
+# Expo requires gzip above this size in bytes.
 GZIP_ABOVE = 1024
-# The quickest: the usual one, 6, saves a twentieth of the bytes and takes half as long again.
+# The fastest level: the default, 6, saves 5 % of the bytes and takes 50 % longer.
 GZIP_LEVEL = 1
 LONGEST_ID = 200
-# What is shorter is no secret, and could be part of any word of an answer.
+# Shorter texts are not secrets, and could be part of any word of a response.
 SHORTEST_SECRET = 8
-# What a code means in a ticket, and in a receipt. Any other code, such as MessageTooBig, fails its message.
+# Meaning of a code in a ticket and in a receipt. Other codes, such as MessageTooBig, fail the message.
 CODES: Mapping[str, tuple[type[Invalid | Failed | Retryable | Down], Literal["invalid", "retry", "down", "failed"]]] = {
     "DeviceNotRegistered": (Invalid, "invalid"),
     "MessageRateExceeded": (Retryable, "retry"),
@@ -43,7 +44,7 @@ CODES: Mapping[str, tuple[type[Invalid | Failed | Retryable | Down], Literal["in
     "ProviderError": (Retryable, "failed"),
     "ExpoError": (Retryable, "failed"),
 }
-# Statuses that say: what you sent is wrong. Any other refusal is about the address of the service.
+# Statuses for a faulty request. Any other refusal means that the URL of the service is wrong.
 WRONG_REQUEST = (400, 413, 422)
 
 _TOKEN = re.compile(r"Expo(?:nent)?PushToken\[[!-Z^-~]{1,200}\]")
@@ -54,13 +55,13 @@ _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class _Push(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A message in Expo's words. A wrong type is found by it, before it spoils the request of the others."""
+    """A message in Expo's format. Finds a wrong type before it fails the request of the other messages."""
 
     to: str = ""
     title: str = ""
     body: str = ""
     data: dict[str, Any] = {}
-    # From here on, what a template may say for this channel.
+    # Options that a template may set.
     sound: str | dict[str, Any] | None = None
     badge: int | None = None
     ttl: int | None = None
@@ -72,7 +73,7 @@ class _Push(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class _Parcel(NamedTuple):
-    """One message as it goes out, and its place in the batch."""
+    """One encoded message and its position in the batch."""
 
     place: int
     address: str
@@ -80,16 +81,16 @@ class _Parcel(NamedTuple):
 
 
 class _Reply(NamedTuple):
-    """What one request brought: outcomes by place, and parts to be offered again."""
+    """The result of one request: outcomes by position, and parts to send again."""
 
     outcomes: dict[int, Outcome]
     again: list[list[_Parcel]]
-    # The service is not well: what has not left yet waits for better times.
+    # The service has a problem: the remaining parts are retried later.
     trouble: Retryable | Unknown | None = None
 
 
 class Expo(Channel):
-    """Pushes to apps made with Expo. `access_token`: for projects that ask for one."""
+    """Push to apps made with Expo. `access_token`: for projects that require one."""
 
     name = "expo"
     batch = 100
@@ -126,13 +127,13 @@ class Expo(Channel):
             waiting[:0] = reply.again
             if reply.trouble is not None:
                 after = reply.trouble.after if isinstance(reply.trouble, Retryable) else None
-                unsent = Retryable("not_sent", f"an earlier part of the batch met {reply.trouble.code}", after)
+                unsent = Retryable("not_sent", f"an earlier part of the batch failed with {reply.trouble.code}", after)
                 outcomes |= {parcel.place: unsent for left in waiting for parcel in left}
                 break
         return [outcomes[place] for place in range(len(batch))]
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
-        """What Apple and Google said. "delivered" means that they took it; nobody tells whether a phone showed it."""
+        """Return the responses of Apple and Google. "delivered": they accepted it; a phone may not have shown it."""
         found: list[Receipt] = []
         waiting = _chunks(list(dict.fromkeys(ids)), MOST_RECEIPTS)
         while waiting:
@@ -142,7 +143,7 @@ class Expo(Channel):
             if isinstance(receipts, dict):
                 found += [receipt for each in part if (receipt := _receipt(each, receipts.get(each))) is not None]
             elif isinstance(answer, HTTPAnswer) and answer.status in WRONG_REQUEST:
-                # Too many of them, or one that is no id: the others are asked for without it.
+                # Too many ids, or an invalid one: request the halves separately.
                 waiting[:0] = _halves(part)
             else:
                 break
@@ -159,16 +160,16 @@ class Expo(Channel):
             body = msgspec.json.encode(push)
             size = len(body)
             if size > LARGEST:
-                # The rest steers the delivery and is no part of what arrives.
+                # The other fields control the delivery and are not part of the message that arrives.
                 size = len(msgspec.json.encode(msgspec.structs.replace(push, to="", ttl=None, priority=None)))
         except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError) as error:
             return Failed("Malformed", str(error)[:MOST_TEXT])
         if size > LARGEST:
-            return Failed("MessageTooBig", f"{size} bytes, at most {LARGEST} are possible")
+            return Failed("MessageTooBig", f"{size} bytes, at most {LARGEST} are allowed")
         return _Parcel(place, address, body)
 
     async def _offer(self, part: list[_Parcel], exchange: Exchange) -> _Reply:
-        """One request with these messages, and what its answer says of each."""
+        """Send one request, and return the outcome of each message."""
         answer = await self._call(SEND, b"[" + b",".join(parcel.body for parcel in part) + b"]", exchange)
         if not isinstance(answer, HTTPAnswer):
             return _for_all(part, answer)
@@ -184,11 +185,11 @@ class Expo(Channel):
         settings = exchange.over(self._defaults)
         url, secret = settings.get("url", URL), settings.get("access_token")
         if not isinstance(url, str) or not _URL.fullmatch(url):
-            return Down("bad_url", "the setting url is no plain http or https address")
+            return Down("bad_url", "the setting url is not a plain http or https URL")
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if secret not in (None, ""):
             if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
-                return Down("bad_access_token", "the setting access_token is no text that a header can carry")
+                return Down("bad_access_token", "the setting access_token is not valid in a header")
             headers["Authorization"] = f"Bearer {secret}"
         if len(body) > GZIP_ABOVE:
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
@@ -200,7 +201,7 @@ class Expo(Channel):
 
 
 def _refused(part: list[_Parcel], answer: HTTPAnswer, error: Mapping[str, Any]) -> _Reply:
-    """A request that was refused as a whole."""
+    """Return the outcomes of a request that was refused as a whole."""
     code, message = _reason(error, error.get("code", ""))
     by_status, (by_code, _) = refused(answer), CODES.get(code, (Failed, "failed"))
     if isinstance(by_status, Down) or (by_code is Down and not isinstance(by_status, Retryable)):
@@ -213,12 +214,12 @@ def _refused(part: list[_Parcel], answer: HTTPAnswer, error: Mapping[str, Any]) 
         return _Reply({}, _halves(part)) if len(part) > 1 else _for_all(part, Failed(code, message))
     if answer.is_ok:
         return _for_all(part, Unknown(code, message))
-    # A redirect, nothing there, a method that is not allowed: whoever answers at this address, it is not Expo.
+    # A redirect, 404 or 405: the server at this URL is not Expo.
     return _for_all(part, Down(code, message))
 
 
 def _by_project(part: list[_Parcel], details: Any, unnamed: Retryable) -> _Reply:
-    """Each project's messages as a request of its own, as far as the answer says whose they are."""
+    """Split into one request per project, as far as the response names the projects."""
     project_of: dict[str, str] = {}
     for project, tokens in details.items() if isinstance(details, dict) else ():
         for token in tokens if isinstance(tokens, list) else ():
@@ -229,7 +230,7 @@ def _by_project(part: list[_Parcel], details: Any, unnamed: Retryable) -> _Reply
         groups.setdefault(project_of.get(parcel.address), []).append(parcel)
     later = groups.pop(None, [])
     if any(len(group) == len(part) for group in groups.values()):
-        # All of one project after all: the same request would be refused again, for ever.
+        # All of one project after all: the same request would be refused again, endlessly.
         groups, later = {}, part
     return _Reply({parcel.place: unnamed for parcel in later}, list(groups.values()))
 
@@ -263,18 +264,18 @@ def _receipt(provider_id: str, receipt: Any) -> Receipt | None:
             return None
 
 
-def _reason(said: Mapping[str, Any], code: Any = None) -> tuple[str, str]:
-    """Expo's code and words. Whoever has a push token can push to it, so none is kept in a message."""
-    match said:
+def _reason(entry: Mapping[str, Any], code: Any = None) -> tuple[str, str]:
+    """Return Expo's code and message. A push token is a secret, so it is masked in the message."""
+    match entry:
         case {"details": {"error": error}} if code is None:
             code = error
-    message = said.get("message")
+    message = entry.get("message")
     words = _TOKEN.sub("ExponentPushToken[…]", message)[:MOST_TEXT] if isinstance(message, str) else ""
     return code if isinstance(code, str) and _CODE.fullmatch(code) else "unspecified", words
 
 
 def _error(answer: HTTPAnswer, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The first error of the whole request, Expo sends one; None for a success without any."""
+    """Return the error of the whole request; Expo sends one. None for a success."""
     match content.get("errors"):
         case [dict(first), *_]:
             return first
@@ -283,7 +284,7 @@ def _error(answer: HTTPAnswer, content: Mapping[str, Any]) -> Mapping[str, Any] 
 
 
 def _content(answer: HTTPAnswer) -> Mapping[str, Any]:
-    """The answer's object; empty for whatever else came."""
+    """Return the object in the response; empty for any other content."""
     try:
         content = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -292,7 +293,7 @@ def _content(answer: HTTPAnswer) -> Mapping[str, Any]:
 
 
 def _without(secret: str, answer: HTTPAnswer) -> HTTPAnswer:
-    """The answer, should it repeat the access token, without it. Decoded first, so that no escape hides it."""
+    """Remove the access token from the response. Decoded first, so that no escape hides it."""
     body = msgspec.json.encode(content) if (content := _content(answer)) else answer.body
     return msgspec.structs.replace(answer, body=body.replace(secret.encode(), b"***"))
 

@@ -1,4 +1,4 @@
-"""Two providers behind one channel: what the first certainly did not take goes to the second, with the same key."""
+"""Two providers behind one channel: a message that the first certainly did not accept goes to the second."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,15 +9,17 @@ from sereno.errors import ConfigurationError, RejectedCallback
 
 
 class Failover(Channel):
-    """`Failover(Twilio(), OtherSms())`: one channel with the first one's name, limits and policy.
+    """`Failover(Twilio(), OtherSms())`: one channel with the name, limits and policy of the first.
 
-    Accounts: settings under the names `first` and `second`; what is not under them is for both. A message of which
-    nobody knows whether it was sent never goes to another provider.
+    Accounts: settings under `first` and `second`; other settings apply to both. The second provider gets the same key.
+    A message that may have been sent is never passed to it.
     """
 
     def __init__(self, first: Channel, second: Channel) -> None:
         if first.name != second.name:
-            raise ConfigurationError(f"a failover stays in one channel: {first.name} and {second.name} are two")
+            raise ConfigurationError(
+                f"a failover needs two providers of one channel, not {first.name} and {second.name}"
+            )
         self._providers = (first, second)
         for name in (
             "batch",
@@ -31,7 +33,7 @@ class Failover(Channel):
             "largest",
         ):
             setattr(self, name, getattr(first, name))
-        self.name = first.name  # type: ignore[misc]  # it stands for the first one
+        self.name = first.name  # type: ignore[misc]  # it replaces the first channel
         self.batch = min(first.batch, second.batch)  # type: ignore[misc]
 
     def check_address(self, address: str) -> str:
@@ -48,7 +50,7 @@ class Failover(Channel):
         return outcomes
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
-        """Each provider knows its own."""
+        """Request receipts from the first provider, and the missing ones from the second."""
         first, second = self._providers
         known = list(await first.receipts(ids, _own("first", exchange)))
         named = {receipt.provider_id for receipt in known}

@@ -1,7 +1,7 @@
 """One HTTP call to a provider, and what its failure means for the messages in it.
 
-The one question that matters: can the provider have taken the message? A connection that never opened: no, try again.
-One that broke or went silent after the request had left: nobody knows.
+The question is whether the provider can have accepted the message. If the connection never opened: no, retry. If it
+broke or timed out after the request was sent: unknown.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from sereno.channels.contract import Exchange
 from sereno.channels.outcome import Down, Failed, Outcome, Retryable, Unknown
 from sereno.jobs.attempt import header_seconds
 
-# No provider's answer is larger; whatever is beyond is not read.
+# Largest response in bytes; the rest is not read.
 LARGEST_ANSWER = 4 * 1024 * 1024
-# Of a text by the provider, this much is kept.
+# Characters of a provider's text that are stored.
 MOST_TEXT = 300
 
 
 class HTTPAnswer(msgspec.Struct, frozen=True):
-    """What came back: small letters in the headers' names."""
+    """A response; header names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -32,7 +32,7 @@ class HTTPAnswer(msgspec.Struct, frozen=True):
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     def json(self) -> Any:
-        """The body, or None where it is no JSON: a provider that answers HTML has not understood."""
+        """Return the decoded body; None if it is not JSON, such as an HTML error page."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -43,7 +43,7 @@ class HTTPAnswer(msgspec.Struct, frozen=True):
 
 
 async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTTPAnswer | Retryable | Unknown:
-    """One request; no redirect is followed. An answer with any status is an answer."""
+    """Send one request without following redirects. A response with any status is returned."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:
@@ -53,15 +53,15 @@ async def call(exchange: Exchange, method: str, url: str, **options: Any) -> HTT
                 body += more
             return HTTPAnswer(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        return Retryable("unreachable", _words(error))
+        return Retryable("unreachable", _text_of(error))
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
         return Retryable("bad_url", type(error).__name__)
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        return Unknown("no_answer", _words(error))
+        return Unknown("no_answer", _text_of(error))
 
 
 def refused(answer: HTTPAnswer) -> Outcome | None:
-    """What the status alone says of all messages of a call; None for a success, whose body says more."""
+    """Return the outcome that the status means for all messages of a call; None for a success."""
     if answer.is_ok:
         return None
     code, text = f"http_{answer.status}", answer.text()
@@ -73,10 +73,10 @@ def refused(answer: HTTPAnswer) -> Outcome | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the provider asks for, from a number or a date."""
-    said = headers.get("retry-after")
-    return None if said is None else header_seconds(said)
+    """Return the seconds that the provider requests, given as a number or a date."""
+    value = headers.get("retry-after")
+    return None if value is None else header_seconds(value)
 
 
-def _words(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return (str(error) or type(error).__name__)[:MOST_TEXT]

@@ -1,10 +1,10 @@
-"""Told inside the application: a row in the inbox. The engine writes it, in the transaction of the delivery."""
+"""The inbox channel: a row in the recipient's inbox, written by the engine in the transaction of the delivery."""
 
 from sereno.channels.contract import IN_APP, Channel
 
 
 class InApp(Channel):
-    """The one channel that needs no provider and no address, and the one that others fall back to."""
+    """The channel without provider and address; other channels fall back to it."""
 
     name = IN_APP
 

@@ -6,19 +6,19 @@ import msgspec
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The provider took it. `provider_id`: by which a receipt will name it."""
+    """The provider accepted the message. `provider_id`: the id that its receipt will carry."""
 
     provider_id: str | None = None
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """It is there: nothing more will be heard of it."""
+    """The message arrived; no receipt will follow."""
 
     provider_id: str | None = None
 
 
 class Retryable(msgspec.Struct, frozen=True):
-    """Not now. `after`: seconds that the provider asked for; never earlier."""
+    """A temporary failure. `after`: seconds that the provider requires before the next attempt."""
 
     code: str
     message: str = ""
@@ -26,28 +26,28 @@ class Retryable(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Never, for this message: too large, refused, malformed. The address is good."""
+    """A permanent failure of this message: too large, refused, malformed. The address is good."""
 
     code: str
     message: str = ""
 
 
 class Invalid(msgspec.Struct, frozen=True):
-    """Never, for this address: it is deactivated, and says why."""
+    """A permanent failure of this address: it is deactivated with the reason."""
 
     code: str
     message: str = ""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """It may have been sent: the provider's answer did not arrive, or makes no sense."""
+    """The message may have been sent: the provider's response did not arrive or is invalid."""
 
     code: str
     message: str = ""
 
 
 class Down(msgspec.Struct, frozen=True):
-    """The channel itself does not work, for anybody: credentials that are refused. Nobody's tries are used up."""
+    """The channel itself does not work, for example credentials are refused. No attempt is counted."""
 
     code: str
     message: str = ""
@@ -57,9 +57,9 @@ Outcome: TypeAlias = Sent | Delivered | Retryable | Failed | Invalid | Unknown |
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider says later of something that it took, by the provider's own id.
+    """A provider's later report about an accepted message, by the provider's id.
 
-    `id`: of the receipt itself, where there is one, so that the same one twice counts once.
+    `id`: of the receipt itself, if it has one, so that a duplicate counts once.
     """
 
     provider_id: str

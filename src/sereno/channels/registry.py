@@ -1,4 +1,4 @@
-"""`app.channels`: which channels an application has, by name, and which of them are in use."""
+"""`app.channels`: the channels of an application by name, and which of them are active."""
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -9,7 +9,7 @@ from sereno.channels.in_app import in_app
 from sereno.errors import ConfigurationError, InvalidAddress
 
 LONGEST_ADDRESS = 2000
-# Where packages say which channels they bring: name = "package.module:Class".
+# Entry point group in which packages register channels: name = "package.module:Class".
 ENTRY_POINTS = "sereno.channels"
 
 
@@ -22,32 +22,32 @@ class Channels:
         self._active = active
 
     def add(self, channel: Channel, **account: Any) -> Channel:
-        """Use it; `account`: credentials and settings for everybody who has none of their own."""
+        """Add a channel; `account`: credentials and settings for tenants without their own."""
         if channel.on_unknown not in ("retry", "park"):
             raise ConfigurationError(
-                f'the channel {channel.name}: on_unknown is "retry" or "park", not {channel.on_unknown!r:.40}'
+                f'the channel {channel.name}: on_unknown must be "retry" or "park", not {channel.on_unknown!r:.40}'
             )
         known = self.known.setdefault(channel.name, channel)
         if known is not channel:
-            raise ConfigurationError(f"there are two channels named {channel.name}")
+            raise ConfigurationError(f"there are two channels named {channel.name}: give one of them another name")
         self.accounts.setdefault(channel.name, {}).update(account)
         return channel
 
     def __getitem__(self, name: str) -> Channel:
-        """By its name; one that an installed package offers is added when it is first asked for."""
+        """Return a channel by name; one from an installed package is added on first use."""
         if name not in self.known:
             offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
             if name not in offered:
                 names = ", ".join(sorted({*self.known, *offered}))
                 raise ConfigurationError(
-                    f"there is no channel {name!r} here: app.channels.add(…) it; there are {names}"
+                    f"there is no channel {name!r}: add it with app.channels.add(…); known channels: {names}"
                 )
             made = offered[name].load()
             self.add(made() if isinstance(made, type) else made)
         return self.known[name]
 
     def know(self, channel: Channel | str) -> None:
-        """One that an event names. A name that nobody knows is no error: it is told in the application instead."""
+        """Register a channel of an event. An unknown name is not an error: the inbox is used instead."""
         if isinstance(channel, Channel):
             if channel is not in_app:
                 self.add(channel)
@@ -55,9 +55,9 @@ class Channels:
             self[channel]
 
     def check_address(self, channel: str, address: str) -> str:
-        """As it is stored; InvalidAddress if the channel can never reach it."""
+        """Return the address as it is stored; raise InvalidAddress if the channel cannot reach it."""
         if not address or len(address) > LONGEST_ADDRESS or "\x00" in address:
-            raise InvalidAddress(f"{address!r:.60} is no address of {channel}")
+            raise InvalidAddress(f"{address!r:.60} is not an address for {channel}")
         known = self.known.get(channel)
         return address if known is None else known.check_address(address)
 
@@ -66,10 +66,10 @@ class Channels:
         return name in self.known and (name == IN_APP or active is None or name in active)
 
     def resolve(self, wanted: Sequence[str]) -> tuple[list[str], str | None]:
-        """Those that are active; in-app stands in for the others, and a note says so."""
+        """Return the active channels; the inbox replaces the others, with a note."""
         missing = [name for name in wanted if not self.is_active(name)]
         found = [name for name in wanted if name not in missing]
         if not missing:
             return found, None
-        note = f"{', '.join(missing)}: not active here, so told in the application"
+        note = f"{', '.join(missing)}: not active here, delivered to the inbox instead"
         return list(dict.fromkeys([*found, IN_APP])), note

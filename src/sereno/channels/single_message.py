@@ -1,7 +1,7 @@
-"""What channels share whose providers take one message a request: settings, texts, addresses, and secrets kept.
+"""Base of channels whose providers take one message per request: settings, texts, addresses, masked secrets.
 
-Messages of a batch leave side by side and are answered in order. Whatever goes wrong with one of them is its own
-outcome. No outcome leaves here with a secret in it, whoever wrote it there.
+Messages of a batch are sent concurrently; outcomes are returned in order. An error affects its own message only. Every
+outcome is stripped of secrets before it is returned.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from sereno.channels.http import MOST_TEXT, HTTPAnswer, call, refused, retry_aft
 from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, Retryable, Sent, Unknown
 from sereno.errors import ConfigurationError, InvalidAddress
 
-# So many requests of one batch are under way together.
+# Concurrent requests of one batch.
 AT_ONCE = 10
-# A provider that asks for a longer wait has made a mistake.
+# Longest wait in seconds that a provider can impose; more is a mistake of the provider.
 LONGEST_WAIT = 24 * 3600.0
-# Shorter ones are no secrets, and would blacken ordinary words.
+# Shorter texts are not secrets, and masking them would hide ordinary words.
 SHORTEST_SECRET = 6
 HIDDEN = "[hidden]"
 
-# What can stand in a header or a path without changing its meaning.
+# Texts that are safe in a header or a path.
 Token = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]+\Z")]
 Word = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]+\Z")]
 Url = Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://[^\s/?#@\\]+(/[^\s?#\\]*)?\Z")]
@@ -39,12 +39,12 @@ _BETWEEN_DIGITS = re.compile(r"[ ().\u00a0-]")
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel must know, from its constructor and, above that, from the account. Its repr tells nothing."""
+    """Settings of a channel, from its constructor and, with priority, from the account. Its repr shows no values."""
 
     url: Url
 
     def lacks(self) -> str:
-        """What is missing before anything can be sent."""
+        """Return the name of a missing setting, or an empty string."""
         return ""
 
     def __repr__(self) -> str:
@@ -62,28 +62,30 @@ class SingleMessageChannel(Channel, Generic[Known]):
     def __init__(self, **defaults: str) -> None:
         names = self.settings_type.__struct_fields__
         if unknown := sorted(set(defaults) - set(names)):
-            raise ConfigurationError(f"the channel {self.name} has no {unknown[0]!r:.40}; it knows {', '.join(names)}")
+            raise ConfigurationError(
+                f"the channel {self.name} has no setting {unknown[0]!r:.40}; use {', '.join(names)}"
+            )
         self._given = {name: value for name, value in defaults.items() if value}
         self._defaults = self.settings({})
 
     def settings(self, account: Mapping[str, Any], *, alone: bool = False) -> Known:
-        """The account's, where it says something; the constructor's otherwise, unless it stands alone."""
+        """Return the account's settings over the constructor's; only the account's if it stands alone."""
         names = self.settings_type.__struct_fields__
-        said = {name: account[name] for name in names if account.get(name) not in (None, "")}
+        given = {name: account[name] for name in names if account.get(name) not in (None, "")}
         try:
-            return msgspec.convert(said if alone else {**self._given, **said}, self.settings_type)
+            return msgspec.convert(given if alone else {**self._given, **given}, self.settings_type)
         except msgspec.ValidationError as error:
-            raise ConfigurationError(f"a setting of the channel {self.name} makes no sense: {error}") from None
+            raise ConfigurationError(f"a setting of the channel {self.name} is invalid: {error}") from None
 
     def check_address(self, address: str) -> str:
         return self.check(address, self._defaults)
 
     def check(self, address: str, settings: Known, /) -> str:
-        """The address as it is stored, or InvalidAddress, which does not repeat it."""
+        """Return the address as it is stored; raise InvalidAddress, which does not repeat it."""
         raise NotImplementedError
 
     def secrets(self, message: Message, settings: Known, /) -> Iterable[str]:
-        """What must not be read in an outcome."""
+        """Return the texts that must not appear in an outcome."""
         raise NotImplementedError
 
     async def send_one(self, message: Message, settings: Known, exchange: Exchange, /) -> Outcome:
@@ -108,9 +110,9 @@ class SingleMessageChannel(Channel, Generic[Known]):
         return without_secrets(outcome, self.secrets(message, settings))
 
     def refusal(self, answer: HTTPAnswer) -> Outcome:
-        """What an answer means whose body says nothing of use.
+        """Return the outcome for a response whose body is not usable.
 
-        Behind a server error other than 503 a message may be on its way. That matters where a second one costs.
+        After a server error other than 503 a message may have been sent. That matters where a second one costs money.
         """
         is_doubtful = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         if is_doubtful and answer.status != HTTPStatus.SERVICE_UNAVAILABLE and self.on_unknown == "park":
@@ -121,15 +123,15 @@ class SingleMessageChannel(Channel, Generic[Known]):
 async def one_by_one(
     batch: Sequence[Message], send: Callable[[Message], Awaitable[Outcome]], *, at_once: int = AT_ONCE
 ) -> list[Outcome]:
-    """Each message by itself, so many at a time; outcomes in the order of the batch."""
+    """Send each message separately, `at_once` at a time. Return the outcomes in the order of the batch."""
     places = asyncio.Semaphore(at_once)
 
     async def one(message: Message) -> Outcome:
         async with places:
             try:
                 return await send(message)
-            except Exception as error:  # noqa: BLE001 - a mistake of ours with one message must not harm the others
-                return Unknown("error", f"a mistake in the channel: {type(error).__name__}")
+            except Exception as error:  # noqa: BLE001 - a bug with one message must not affect the others
+                return Unknown("error", f"internal error of the channel: {type(error).__name__}")
 
     return await asyncio.gather(*[one(message) for message in batch])
 
@@ -143,9 +145,9 @@ async def post(
     headers: Mapping[str, str] | None = None,
     form: bool = False,
 ) -> Outcome:
-    """One POST of JSON, or of a form; `read` says what an answer means.
+    """Send one POST with JSON or a form; `read` maps the response to an outcome.
 
-    What cannot be written down fails before anything has left.
+    Content that cannot be encoded fails before anything is sent.
     """
     try:
         body = urlencode(content).encode() if form else msgspec.json.encode(content)
@@ -157,11 +159,11 @@ async def post(
 
 
 def without_secrets(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
-    """The same outcome, to be shown to anybody."""
+    """Return the outcome with secrets masked, so that it can be shown."""
     if isinstance(outcome, Sent | Delivered):
         return outcome
     code, message = outcome.code, outcome.message
-    # The longest first: one may hold another.
+    # The longest first: one secret may contain another.
     for secret in sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True):
         code, message = _hide(code, secret), _hide(message, secret)
     return msgspec.structs.replace(outcome, code=code, message=_storable(message))
@@ -169,7 +171,7 @@ def without_secrets(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
 
 def _hide(text: str, secret: str) -> str:
     text = text.replace(secret, HIDDEN)
-    # A text that was cut may end within the secret.
+    # A truncated text may end within the secret.
     for length in range(len(secret) - 1, SHORTEST_SECRET - 1, -1):
         if text.endswith(secret[:length]):
             return text[:-length] + HIDDEN
@@ -177,48 +179,48 @@ def _hide(text: str, secret: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL keeps no NUL, and UTF-8 has no half of a pair."""
+    """Remove NUL and lone surrogates, which PostgreSQL and UTF-8 cannot store."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def text_of(message: Message) -> str:
-    """Title and body under each other, where there are both."""
+    """Return title and body on separate lines; empty ones are omitted."""
     return "\n".join(part for part in (message.title, message.body) if part.strip())
 
 
 def length(text: str) -> int:
-    """In UTF-16 units, the longest way in which any of the providers counts."""
+    """Return the length in UTF-16 units, the largest count of any provider."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text that is too long, and an ellipsis."""
+    """Return the text, truncated with an ellipsis if it is too long."""
     if length(text) <= most:
         return text
-    kept, room = 0, most - 1
+    end, left = 0, most - 1
     for character in text:
-        room -= 2 if character > "\uffff" else 1
-        if room < 0:
+        left -= 2 if character > "\uffff" else 1
+        if left < 0:
             break
-        kept += 1
-    return text[:kept].rstrip() + "…"
+        end += 1
+    return text[:end].rstrip() + "…"
 
 
 def phone_number(address: str) -> str:
-    """A number in E.164, without what people write between the digits."""
+    """Return the number in E.164 format, without separators between the digits."""
     number = _BETWEEN_DIGITS.sub("", address.strip())
     if not _PHONE.fullmatch(number):
-        raise InvalidAddress('a phone number is written with its country, such as "+5511987654321"')
+        raise InvalidAddress('a phone number needs its country code, such as "+5511987654321"')
     return number
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, in small letters."""
+    """Return scheme, host and port in lower case."""
     return "/".join(url.split("/", 3)[:3]).lower()
 
 
 def fields(value: Any) -> Mapping[str, Any]:
-    """A JSON object, or an empty one where the provider says something else."""
+    """Return the value if it is a JSON object, else an empty mapping."""
     return value if isinstance(value, dict) else {}
 
 
@@ -227,25 +229,25 @@ def number(value: Any) -> int | None:
 
 
 def words(value: Any) -> str:
-    """A text by the provider, as much of it as is kept."""
+    """Return a provider's text, truncated for storage; empty if it is not a string."""
     return _storable(value)[:MOST_TEXT] if isinstance(value, str) else ""
 
 
 def provider_id(*parts: Any) -> str | None:
-    """What names a message at the provider; None if one of its parts is missing or is no name."""
+    """Return the provider's id of a message; None if a part is missing or not a valid id."""
     are_names = all(isinstance(part, str) and _PROVIDER_ID.fullmatch(part) for part in parts)
     return ":".join(parts) if are_names else None
 
 
-def wait(said: Any, headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, as the body says; otherwise, as the header does."""
-    if type(said) in (int, float) and said >= 0:
-        return float(min(said, LONGEST_WAIT))
+def wait(given: Any, headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait, from the body or else from the header."""
+    if type(given) in (int, float) and given >= 0:
+        return float(min(given, LONGEST_WAIT))
     return retry_after(headers)
 
 
-def transition(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, said: Any = None) -> Outcome:
-    """A refusal with the provider's own code; one that may be tried again says when."""
+def transition(kind: Refusal, code: Any, message: str, answer: HTTPAnswer, given: Any = None) -> Outcome:
+    """Return a refusal with the provider's code; a retryable one with the time to wait."""
     if kind is Retryable:
-        return Retryable(str(code), message, after=wait(said, answer.headers))
+        return Retryable(str(code), message, after=wait(given, answer.headers))
     return kind(str(code), message)

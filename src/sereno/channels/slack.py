@@ -1,7 +1,7 @@
-"""Slack, one message a request: by an incoming webhook, or by a bot.
+"""Slack, one message per request: through an incoming webhook or a bot.
 
-An address is a webhook's URL, which is a secret, or the id of a channel or a person, which needs the bot's token. A bot
-is answered with status 200 whatever happened: the body says it. A webhook is answered with one word.
+An address is a webhook's URL, which is a secret, or the id of a channel or user, which needs the bot's token. For a
+bot, Slack always responds with status 200, and the body has the result. For a webhook, the body is one word.
 
 Account: bot_token, url.
 """
@@ -31,7 +31,7 @@ from sereno.errors import InvalidAddress
 
 HOOKS = "https://hooks.slack.com"
 
-# What a bot is told. Any other word is about the message alone.
+# Errors for bots. Any other word is about the message only.
 TO_BOTS: Mapping[str, Refusal] = {
     "access_denied": Down,
     "account_inactive": Down,
@@ -55,7 +55,7 @@ TO_BOTS: Mapping[str, Refusal] = {
     "is_archived": Invalid,
     "user_not_found": Invalid,
 }
-# What a webhook is told. Its credentials are its address, so that no word of it is about the whole channel.
+# Errors for webhooks. The address is the credential, so none of them is about the whole channel.
 TO_HOOKS: Mapping[str, Refusal] = {
     "rollup_error": Retryable,
     "action_prohibited": Failed,
@@ -82,7 +82,7 @@ class SlackSettings(ChannelSettings, frozen=True, kw_only=True):
 
 
 class Slack(SingleMessageChannel[SlackSettings]):
-    """A message in a channel of Slack, or to a person."""
+    """A message in a Slack channel or to a user."""
 
     name: ClassVar[str] = "slack"
     settings_type = SlackSettings
@@ -91,9 +91,7 @@ class Slack(SingleMessageChannel[SlackSettings]):
         address = address.strip()
         is_hook = _HOOK.fullmatch(address) and origin(address) in (HOOKS, origin(settings.url))
         if not is_hook and not _ID.fullmatch(address):
-            raise InvalidAddress(
-                'an address of Slack is an id such as "C0123456789", or the URL of an incoming webhook'
-            )
+            raise InvalidAddress('a Slack address is an id such as "C0123456789" or the URL of an incoming webhook')
         return address
 
     def secrets(self, message: Message, settings: SlackSettings, /) -> Iterable[str]:
@@ -103,25 +101,25 @@ class Slack(SingleMessageChannel[SlackSettings]):
     async def send_one(self, message: Message, settings: SlackSettings, exchange: Exchange, /) -> Outcome:
         text = escaped(text_of(message))
         if not text:
-            return Failed("empty", "a message needs a text")
+            return Failed("empty", "a message needs text")
         if not _ID.fullmatch(message.address):
             return await post(exchange, message.address, {"text": text}, self._read_word)
-        # Not Down: people enter addresses, and one of them must not stop those who have webhooks.
+        # Not Down: users enter addresses, and one of them must not stop the deliveries to webhooks.
         if not settings.bot_token:
-            return Failed("no_bot_token", "an id of a channel or a person needs the setting bot_token")
+            return Failed("no_bot_token", "the id of a channel or user needs the setting bot_token")
         content = {"channel": message.address, "text": text}
         url = f"{settings.url.rstrip('/')}/api/chat.postMessage"
         headers = {"Authorization": f"Bearer {settings.bot_token}"}
         return await post(exchange, url, content, self._read, headers=headers)
 
     def _read(self, answer: HTTPAnswer) -> Outcome:
-        said = fields(answer.json())
-        if said.get("ok") is True and answer.is_ok:
-            return Delivered(provider_id(said.get("channel"), said.get("ts")))
-        word = words(said.get("error"))
-        if said.get("ok") is not False or not _WORD.fullmatch(word):
+        response = fields(answer.json())
+        if response.get("ok") is True and answer.is_ok:
+            return Delivered(provider_id(response.get("channel"), response.get("ts")))
+        word = words(response.get("error"))
+        if response.get("ok") is not False or not _WORD.fullmatch(word):
             return self.refusal(answer)
-        needed = words(said.get("needed"))
+        needed = words(response.get("needed"))
         return transition(TO_BOTS.get(word, Failed), word, f"needs {needed}" if needed else word, answer)
 
     def _read_word(self, answer: HTTPAnswer) -> Outcome:
@@ -133,5 +131,5 @@ class Slack(SingleMessageChannel[SlackSettings]):
 
 
 def escaped(text: str) -> str:
-    """So that nothing in it is a link, a mention or a command to Slack."""
+    """Escape the text so that Slack reads no link, mention or command in it."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,8 +1,8 @@
-"""Addresses that people enter themselves, and the networks that they must not reach.
+"""Protects against SSRF: checks user-entered URLs, and refuses connections to private networks.
 
-A name is looked up once, every answer is judged, and the connection goes to what was judged: nobody can answer well
-first and badly later. One bad answer refuses the whole name. Sockets are judged once more when they are made, so that
-addresses written as numbers take no way around.
+A name is resolved once, every address is checked, and the connection uses a checked address, so a second DNS response
+cannot change it. One refused address refuses the whole name. Sockets are checked again when they are created, which
+covers addresses written as numbers.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ Refuses: TypeAlias = Callable[[str], bool]
 LONGEST_URL = 2048
 LONGEST_NAME = 253
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# A name may have a thousand addresses; so many are tried.
+# Most addresses of a name that are tried; a name may have a thousand.
 MOST_ADDRESSES = 8
 
 _CLOSED_V4 = tuple(
@@ -33,9 +33,9 @@ _CLOSED_V4 = tuple(
     for network in (
         "0.0.0.0/8",  # this network
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # carriers' own
+        "100.64.0.0/10",  # carrier-grade NAT
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # looks public, and is the host of every Azure machine
+        "168.63.129.16/32",  # seems public, but is the host of every Azure machine
         "169.254.0.0/16",  # link-local: the metadata of clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocols
@@ -49,7 +49,7 @@ _CLOSED_V4 = tuple(
         "240.0.0.0/4",  # reserved, broadcast
     )
 )
-# All that is public in IPv6 lies in here; loopback, ULA, link-local, site-local, multicast and NAT64 do not.
+# All public IPv6 addresses are in here; loopback, ULA, link-local, site-local, multicast and NAT64 are not.
 _OPEN_V6 = ipaddress.IPv6Network("2000::/3")
 _CLOSED_V6 = tuple(
     ipaddress.IPv6Network(network)
@@ -57,33 +57,33 @@ _CLOSED_V6 = tuple(
         "2001::/23",  # protocols: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # documentation
         "2002::/16",  # 6to4
-        "3ffe::/16",  # 6bone, given back
+        "3ffe::/16",  # 6bone, returned
         "3fff::/20",  # documentation
     )
 )
-# Addresses for documentation, by version: a machine that can bind to them can bind to everything.
-_NOBODYS = {4: "198.51.100.1", 6: "2001:db8::1"}
+# Documentation addresses by version: a machine that can bind to them can bind to any address.
+_UNUSED = {4: "198.51.100.1", 6: "2001:db8::1"}
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# Of a path and a query, what is left as it was written.
+# Characters of a path and a query that are not quoted.
 _AS_WRITTEN = "/?%:@!$&'()*+,;=-._~[]"
 _IPV4_PARTS = 4
 _BYTE = 256
 
 
 class AddressRefused(OSError):  # noqa: N818 - named for what happened
-    """A connection that is not made. It says nothing of the network, because strangers may read it."""
+    """A refused connection. It reveals nothing about the network, because untrusted users may read it."""
 
 
 class Resolver(Protocol):
-    """What looks names up: any resolver of aiohttp."""
+    """A DNS resolver: any resolver of aiohttp."""
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]: ...
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A URL in its one form: host in ASCII and small letters, numbers as an address; no fragment."""
+    """A normalised URL: host in lower-case ASCII, numeric hosts as an address, no fragment."""
 
     scheme: str
     host: str
@@ -99,44 +99,44 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def read_target(text: str) -> Target:
-    """The parts of an http(s) URL. Errors do not repeat the URL: it may carry secrets."""
+    """Parse an http(s) URL. Errors do not repeat the URL: it may contain secrets."""
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST_URL:
-        raise InvalidAddress(f"a webhook's URL has 1 to {LONGEST_URL} characters")
-    # Programs disagree on what these mean in a URL; whoever checks and whoever connects must not.
+        raise InvalidAddress(f"a webhook's URL must have 1 to {LONGEST_URL} characters")
+    # Programs interpret these differently in a URL; the check and the connection must agree.
     if "\\" in text or not text.isprintable() or any(character.isspace() for character in text):
-        raise InvalidAddress("a webhook's URL has no spaces, backslashes or control characters")
+        raise InvalidAddress("a webhook's URL cannot contain spaces, backslashes or control characters")
     try:
         parts = urlsplit(text)
         port, written = parts.port, parts.hostname or ""
     except ValueError:
-        raise InvalidAddress("this is no URL") from None
+        raise InvalidAddress("this is not a URL") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise InvalidAddress("a webhook's URL starts with https://")
+        raise InvalidAddress("a webhook's URL must start with https://")
     if "@" in parts.netloc:
-        raise InvalidAddress("a webhook's URL holds no user and no password")
+        raise InvalidAddress("a webhook's URL cannot contain a user or a password")
     if port == 0:
-        raise InvalidAddress("there is no port 0")
+        raise InvalidAddress("port 0 is not valid")
     host, address = _read_host(written, bracketed="[" in parts.netloc)
     try:
         path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_WRITTEN)
     except UnicodeEncodeError:
-        raise InvalidAddress("this is no URL") from None
+        raise InvalidAddress("this is not a URL") from None
     return Target(parts.scheme, host, port or DEFAULT_PORTS[parts.scheme], path, address)
 
 
 def objection(target: Target, ports: Collection[int]) -> str | None:
-    """Why a target may not be called by strangers, as far as its URL tells; None: nothing is wrong."""
+    """Return why untrusted users may not call the target, judged by its URL; None if they may."""
     if target.scheme != "https":
-        return "a webhook's URL starts with https://"
+        return "a webhook's URL must start with https://"
     if target.port not in ports:
-        return f"a webhook's port is one of {', '.join(map(str, sorted(ports)))}"
+        return f"a webhook's port must be one of {', '.join(map(str, sorted(ports)))}"
     if target.address is not None and not is_public(str(target.address)):
-        return "a webhook's host is a public one"
+        return "a webhook's host must be public"
     return None
 
 
 def is_public(ip: str) -> bool:
-    """Whether the address belongs to the open internet; False for whatever is no address."""
+    """Return whether the address is a public internet address; False for anything that is not an address."""
     address = _plain(ip)
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _CLOSED_V4)
@@ -146,12 +146,12 @@ def is_public(ip: str) -> bool:
 
 
 def is_own(ip: str) -> bool:
-    """Whether this machine answers to the address, which may be a public one."""
+    """Return whether the address, which may be public, belongs to this machine."""
     address = _plain(ip)
     if address is None or not _binds(str(address)):
         return False
-    # With net.ipv4.ip_nonlocal_bind every address binds; then the route tells, except for secondary addresses.
-    return not _binds(_NOBODYS[address.version]) or _source_towards(str(address)) == str(address)
+    # With net.ipv4.ip_nonlocal_bind every address binds; then the route decides, except for secondary addresses.
+    return not _binds(_UNUSED[address.version]) or _source_towards(str(address)) == str(address)
 
 
 def is_refused(ip: str) -> bool:
@@ -159,12 +159,12 @@ def is_refused(ip: str) -> bool:
 
 
 def is_never_refused(_ip: str) -> bool:
-    """For those who call their own networks on purpose."""
+    """For users who call their own networks on purpose."""
     return False
 
 
 class SSRFGuard:
-    """A resolver and a maker of sockets, for a connector of aiohttp, that refuse."""
+    """Resolver and socket factory for a connector of aiohttp that refuse addresses."""
 
     def __init__(self, inner: Resolver, refuses: Refuses) -> None:
         self._inner = inner
@@ -172,17 +172,17 @@ class SSRFGuard:
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[Any]:
         try:
-            answers = await self._inner.resolve(host, port, family)
+            addresses = await self._inner.resolve(host, port, family)
         except (OSError, ValueError) as error:
             raise OSError("the name has no address") from error
-        if not answers:
+        if not addresses:
             raise OSError("the name has no address")
-        if any(self._refuses(answer["host"]) for answer in answers):
+        if any(self._refuses(address["host"]) for address in addresses):
             raise AddressRefused("address refused")
-        return answers[:MOST_ADDRESSES]
+        return addresses[:MOST_ADDRESSES]
 
     async def close(self) -> None:
-        """Nothing: the inner resolver belongs to whoever made it."""
+        """Do nothing: the caller owns the inner resolver."""
 
     def socket(self, info: Any) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -194,9 +194,9 @@ class SSRFGuard:
 def guarded_session(
     timeout: float, *, inner: Resolver | None = None, refuses: Refuses = is_refused
 ) -> "aiohttp.ClientSession":
-    """A session that connects to nothing that `refuses`; without cookies, proxies, netrc and decompression.
+    """Return a session that refuses addresses; without cookies, proxies, netrc and decompression.
 
-    Redirects are the caller's to refuse: `allow_redirects=False`; followed, they pass the same guard.
+    The caller disables redirects with `allow_redirects=False`; if followed, they pass the same guard.
     """
     import aiohttp  # noqa: PLC0415 - see Exchange
 
@@ -206,7 +206,7 @@ def guarded_session(
     )
     return aiohttp.ClientSession(
         connector=connector,
-        # Connecting has a time of its own: when that is over, the request has certainly not left.
+        # Connecting has its own timeout: when it expires, the request was certainly not sent.
         timeout=aiohttp.ClientTimeout(total=timeout, connect=timeout / 2),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
@@ -219,7 +219,7 @@ def _read_host(written: str, *, bracketed: bool) -> tuple[str, Address | None]:
     if bracketed:
         address = _plain(written)
         if address is None:
-            raise InvalidAddress("what stands in brackets is no IPv6 address")
+            raise InvalidAddress("the host in brackets is not an IPv6 address")
         return str(address), address
     name = _ascii(written).lower()
     labels = name.removesuffix(".").split(".")
@@ -227,12 +227,12 @@ def _read_host(written: str, *, bracketed: bool) -> tuple[str, Address | None]:
         number = _read_numbers(labels)
         return str(number), number
     if len(name) > LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-        raise InvalidAddress("a webhook's URL has the name of a host")
+        raise InvalidAddress("a webhook's URL needs a valid host name")
     return ".".join(labels), None
 
 
 def _ascii(name: str) -> str:
-    """The name as it is looked up: wide letters become plain ones, which may make it a number."""
+    """Return the name as it is resolved: full-width letters become ASCII, which may make it a number."""
     if name.isascii():
         return name
     try:
@@ -240,17 +240,17 @@ def _ascii(name: str) -> str:
 
         return idna.encode(name, uts46=True).decode("ascii")
     except (ImportError, UnicodeError):
-        raise InvalidAddress("the host's name cannot be written in ASCII") from None
+        raise InvalidAddress("the host name cannot be converted to ASCII") from None
 
 
 def _read_numbers(labels: list[str]) -> ipaddress.IPv4Address:
-    """127.0.0.1 in all the ways that C knows: 127.1, 0x7f000001, 0177.0.0.1, 2130706433."""
+    """Parse 127.0.0.1 in all notations that C accepts: 127.1, 0x7f000001, 0177.0.0.1, 2130706433."""
     try:
         *first, last = [_read_number(label) for label in labels]
     except ValueError:
         raise InvalidAddress("the host is neither a name nor an address") from None
-    room = _BYTE ** max(0, _IPV4_PARTS - len(first))
-    if last >= room or any(number >= _BYTE for number in first):
+    limit = _BYTE ** max(0, _IPV4_PARTS - len(first))
+    if last >= limit or any(number >= _BYTE for number in first):
         raise InvalidAddress("the host is neither a name nor an address")
     high = sum(number << 8 * (_IPV4_PARTS - 1 - place) for place, number in enumerate(first))
     return ipaddress.IPv4Address(high + last)
@@ -265,7 +265,7 @@ def _read_number(label: str) -> int:
 
 
 def _plain(ip: str) -> Address | None:
-    """The address; of an IPv4 in the clothes of IPv6, the IPv4. None with a zone: that is never public."""
+    """Return the address; for an IPv4-mapped IPv6 address, the IPv4. None with a zone, which is never public."""
     try:
         address = ipaddress.ip_address(ip)
     except ValueError:
@@ -285,7 +285,7 @@ def _binds(ip: str) -> bool:
 
 
 def _source_towards(ip: str) -> str:
-    """The address from which this machine would send there; connecting a datagram socket sends nothing."""
+    """Return the source address that this machine would use; connecting a datagram socket sends nothing."""
     try:
         with socket.socket(_family(ip), socket.SOCK_DGRAM) as probe:
             probe.connect((ip, 9))

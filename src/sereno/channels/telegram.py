@@ -1,8 +1,8 @@
-"""Telegram by a bot, one message a request.
+"""Telegram through a bot, one message per request.
 
 The bot's token is part of every URL: it appears in no outcome. Text is sent as it is. With
-`options = {"parse_mode": "html"}` the message's `html` is sent, which the template has escaped; where there is none,
-the text, escaped here.
+`options = {"parse_mode": "html"}` the message's `html` is sent, which the template has escaped; without `html`, the
+text is escaped and sent.
 
 Account: bot_token, url.
 """
@@ -35,7 +35,7 @@ from sereno.errors import InvalidAddress
 from sereno.jobs.limits.limit import Rate
 
 LONGEST = 4096
-# Of a refused request, the sentences that speak of the chat and not of the message.
+# Error descriptions that are about the chat and not the message.
 NO_CHAT = ("chat not found", "user not found", "peer_id_invalid", "group chat was upgraded", "chat_id_invalid")
 
 BotToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}:[A-Za-z0-9_-]+\Z")]
@@ -52,7 +52,7 @@ class TelegramSettings(ChannelSettings, frozen=True, kw_only=True):
 
 
 class Telegram(SingleMessageChannel[TelegramSettings]):
-    """A message to a person, a group or a channel of Telegram."""
+    """A message to a Telegram user, group or channel."""
 
     name: ClassVar[str] = "telegram"
     rate: ClassVar[Rate | None] = Rate(30, per="1s")
@@ -61,7 +61,7 @@ class Telegram(SingleMessageChannel[TelegramSettings]):
     def check(self, address: str, _settings: TelegramSettings, /) -> str:
         address = address.strip()
         if not _CHAT.fullmatch(address):
-            raise InvalidAddress('a chat of Telegram is a number such as "-1001234567890", or a name such as "@news"')
+            raise InvalidAddress('a Telegram chat is a number such as "-1001234567890" or a name such as "@news"')
         return address
 
     def secrets(self, _message: Message, settings: TelegramSettings, /) -> Iterable[str]:
@@ -75,15 +75,15 @@ class Telegram(SingleMessageChannel[TelegramSettings]):
         return await post(exchange, url, content, self._read)
 
     def _read(self, answer: HTTPAnswer) -> Outcome:
-        said = fields(answer.json())
-        if said.get("ok") is True and answer.is_ok:
-            result = fields(said.get("result"))
+        response = fields(answer.json())
+        if response.get("ok") is True and answer.is_ok:
+            result = fields(response.get("result"))
             chat, name = number(fields(result.get("chat")).get("id")), number(result.get("message_id"))
             return Delivered(None if chat is None or name is None else f"{chat}:{name}")
-        if said.get("ok") is not False:
+        if response.get("ok") is not False:
             is_no_bot = answer.status == HTTPStatus.NOT_FOUND
             return Down("http_404", answer.text()) if is_no_bot else self.refusal(answer)
-        text, more = words(said.get("description")), fields(said.get("parameters"))
+        text, more = words(response.get("description")), fields(response.get("parameters"))
         if (moved := number(more.get("migrate_to_chat_id"))) is not None:
             text = f"{text}: the chat is {moved} now"
         kind = _meaning(answer.status, text.lower())
@@ -108,10 +108,10 @@ def _meaning(code: int, text: str) -> Refusal | None:
 
 def _content(message: Message) -> dict[str, Any] | Failed:
     is_html = str(message.options.get("parse_mode", "")).lower() == "html"
-    # Markup is not cut: it would lose its end, and Telegram counts what is left of it when it is read.
+    # Markup is not truncated: its tags would be cut, and Telegram counts the characters after parsing.
     text = _markup(message) if is_html else cut(text_of(message), LONGEST)
     if not text:
-        return Failed("empty", "a message needs a text")
+        return Failed("empty", "a message needs text")
     chat = message.address if message.address.startswith("@") else int(message.address)
     return {"chat_id": chat, "text": text, **({"parse_mode": "HTML"} if is_html else {})}
 

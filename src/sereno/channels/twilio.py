@@ -1,7 +1,7 @@
-"""SMS by Twilio's REST interface, one message a request.
+"""SMS through Twilio's REST API, one message per request.
 
-A message costs money, and Twilio knows no idempotency key: what may have been sent waits for a person. Twilio's first
-answer says that the message is queued. What became of it comes to `status_callback`, if there is one.
+A message costs money, and Twilio has no idempotency key: a message that may have been sent waits for an operator. The
+response to a request only says that the message is queued. The outcome is sent to `status_callback`, if configured.
 
 Account: account_sid, auth_token, from_number or messaging_service_sid, status_callback, url.
 """
@@ -36,17 +36,17 @@ from sereno.channels.single_message import (
 from sereno.errors import RejectedCallback
 
 LONGEST = 1600
-# Twilio sends about twenty.
+# Upper bound of callback parameters; Twilio sends about twenty.
 MOST_PARAMETERS = 200
 
-# Codes with a meaning beyond "not this message". Those that depend on the pair of sender and receiver are not here:
-# one odd number must neither lose its address nor stop the channel.
+# Codes that affect more than the message. Codes that depend on the pair of sender and receiver are not listed: one
+# unusual number must neither be deactivated nor stop the channel.
 MEANINGS: Mapping[int, Refusal] = {
     20003: Down,  # credentials refused
     20005: Down,  # account not active
     20404: Down,  # no such account
     21603: Down,  # no sender
-    21609: Down,  # the callback's URL makes no sense
+    21609: Down,  # the callback's URL is invalid
     21660: Down,  # the sender belongs to another account
     21701: Down,  # no such messaging service
     21704: Down,  # a messaging service without numbers
@@ -57,12 +57,12 @@ MEANINGS: Mapping[int, Refusal] = {
     21611: Retryable,  # the sender's queue is full
     30001: Retryable,  # the queue is full
     30022: Retryable,  # the carrier's rate
-    30023: Retryable,  # the carrier's daily amount
-    63038: Retryable,  # the account's daily amount
+    30023: Retryable,  # the carrier's daily limit
+    63038: Retryable,  # the account's daily limit
     21211: Invalid,  # no phone number
     21214: Invalid,  # cannot be reached
     21217: Invalid,  # no phone number
-    21610: Invalid,  # the person said STOP
+    21610: Invalid,  # the recipient replied STOP
     21614: Invalid,  # no mobile number
     30003: Invalid,  # unreachable
     30005: Invalid,  # unknown
@@ -93,7 +93,7 @@ class TwilioSettings(ChannelSettings, frozen=True, kw_only=True):
 
 
 class Twilio(SingleMessageChannel[TwilioSettings]):
-    """SMS to a number in E.164."""
+    """SMS to a number in E.164 format."""
 
     name: ClassVar[str] = "sms"
     on_unknown: ClassVar[Literal["retry", "park"]] = "park"
@@ -108,7 +108,7 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
     async def send_one(self, message: Message, settings: TwilioSettings, exchange: Exchange, /) -> Outcome:
         text = text_of(message)
         if not text:
-            return Failed("empty", "an SMS needs a text")
+            return Failed("empty", "an SMS needs text")
         if len(text) > LONGEST:
             return Failed("too_long", f"{len(text)} characters, at most {LONGEST} fit into an SMS")
         sender = (
@@ -124,17 +124,17 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
         return await post(exchange, url, form, self._read, headers=headers, form=True)
 
     def _read(self, answer: HTTPAnswer) -> Outcome:
-        said = fields(answer.json())
+        response = fields(answer.json())
         if answer.is_ok:
-            sid = provider_id(said.get("sid"))
+            sid = provider_id(response.get("sid"))
             return Sent(sid) if sid else Unknown("odd_answer", answer.text())
-        code = number(said.get("code"))
+        code = number(response.get("code"))
         if code is None or (code not in MEANINGS and answer.status != HTTPStatus.BAD_REQUEST):
             return self.refusal(answer)
-        return transition(MEANINGS.get(code, Failed), code, words(said.get("message")), answer)
+        return transition(MEANINGS.get(code, Failed), code, words(response.get("message")), answer)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
-        """A status callback. Twilio signs the URL that it called, which a proxy may have changed since."""
+        """Return the receipts of a status callback. Twilio signs the URL it called, which a proxy may have changed."""
         settings = self.settings(account)
         if not settings.auth_token:
             raise RejectedCallback("no auth_token to verify the signature with")
@@ -143,25 +143,25 @@ class Twilio(SingleMessageChannel[TwilioSettings]):
                 callback.body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
             )
         except ValueError:
-            raise RejectedCallback("the callback is no form") from None
+            raise RejectedCallback("the callback is not a form") from None
         given = callback.headers.get("x-twilio-signature", "").encode("utf-8", "replace")
         urls = [url for url in (settings.status_callback, callback.url) if url]
-        # Both are compared, whatever the first one says.
+        # Compare both in any case, for constant time.
         if not sum(hmac.compare_digest(signature(settings.auth_token, url, parameters), given) for url in urls):
             raise RejectedCallback("the signature is not Twilio's")
         return _receipts(dict(parameters))
 
 
 def signature(auth_token: str, url: str, parameters: Iterable[tuple[str, str]]) -> bytes:
-    """What Twilio puts into X-Twilio-Signature."""
+    """Return the value of X-Twilio-Signature."""
     text = url + "".join(name + value for name, value in sorted(set(parameters)))
     mac = hmac.new(auth_token.encode(), text.encode("utf-8", "replace"), hashlib.sha1)
     return base64.b64encode(mac.digest())
 
 
-def _receipts(said: Mapping[str, str]) -> Sequence[Receipt]:
-    sid, status = provider_id(said.get("MessageSid")), said.get("MessageStatus", "")
-    code = words(said.get("ErrorCode"))
+def _receipts(response: Mapping[str, str]) -> Sequence[Receipt]:
+    sid, status = provider_id(response.get("MessageSid")), response.get("MessageStatus", "")
+    code = words(response.get("ErrorCode"))
     if sid is None:
         return ()
     match status:
@@ -169,7 +169,7 @@ def _receipts(said: Mapping[str, str]) -> Sequence[Receipt]:
             return (Receipt(provider_id=sid, outcome=status, id=f"{sid}.{status}"),)
         case "undelivered" | "failed":
             outcome: Literal["invalid", "failed"] = "invalid" if code in UNREACHABLE else "failed"
-            text = words(said.get("ErrorMessage")) or status
+            text = words(response.get("ErrorMessage")) or status
             return (Receipt(provider_id=sid, outcome=outcome, code=code, message=text, id=f"{sid}.{status}"),)
         case _:
             return ()

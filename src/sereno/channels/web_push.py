@@ -1,12 +1,12 @@
-"""Web Push: messages for browsers, by way of whatever push service the browser chose (RFC 8030).
+"""Web Push: messages to browsers through the push service that the browser chose (RFC 8030).
 
-The address is the subscription's endpoint; `keys` are its `p256dh` and `auth`. What is sent is encrypted for that one
-browser (RFC 8188, RFC 8291) and signed with the key of the account (VAPID, RFC 8292):
+The address is the subscription's endpoint; `keys` are its `p256dh` and `auth`. Messages are encrypted for that browser
+(RFC 8188, RFC 8291) and signed with the key of the account (VAPID, RFC 8292):
 
     account = {"vapid_private_key": "…", "subject": "mailto:ops@example.org"}
 
-The service worker gets JSON: title, body, id, data, and what the option `notification` says (icon, actions, tag).
-Whoever subscribes chooses the endpoint, so what it answers is believed only about its own subscription.
+The service worker gets JSON: title, body, id, data, and the fields of the option `notification` (icon, actions, tag).
+The subscriber chooses the endpoint, so its responses are trusted only about its own subscription.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from sereno.errors import ConfigurationError, InvalidAddress
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
 
-# What every push service takes (RFC 8030, section 7.2), and what is left of it for the text.
+# Bytes that every push service accepts (RFC 8030, section 7.2), and what is left of them for the text.
 LARGEST_BODY = 4096
 LARGEST_TEXT = 3993
 RECORD_SIZE = 4096
 POINT_BYTES, SCALAR_BYTES, AUTH_BYTES, SALT_BYTES = 65, 32, 16, 16
-# Longer ones are refused by services; a day is long enough for a notification.
+# Longest and default time to live in seconds; services refuse longer ones.
 LONGEST_TTL = 28 * 86400
 TTL = 86400
 URGENCIES = ("very-low", "low", "normal", "high")
-# A token may live a day (RFC 8292, section 2). Half a day forgives clocks that are wrong.
+# A token may live a day (RFC 8292, section 2). Half a day tolerates wrong clocks.
 JWT_HEADER = b'{"typ":"JWT","alg":"ES256"}'
 TOKEN_LIFE = 12 * 3600
 TOKEN_USE = 3600
 MOST_TOKENS = 1000
 PORTS = (443,)
-# Only their "no" is about our credentials; that of an endpoint that somebody made up must not stop the channel.
+# Only refusals of these services are about our credentials; a made-up endpoint must not stop the channel.
 SERVICES = (".fcm.googleapis.com", ".push.services.mozilla.com", ".notify.windows.com", ".push.apple.com")
 
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -53,7 +53,7 @@ _PROVIDER_ID = re.compile(r"[!-~]{1,300}")
 
 
 class PushToken(msgspec.Struct):
-    """What proves to one push service whose messages these are. `is_good`: it has taken one of them."""
+    """A VAPID token for one push service. `is_good`: the service has accepted it."""
 
     since: float
     header: str
@@ -61,7 +61,7 @@ class PushToken(msgspec.Struct):
 
 
 class PreparedPush(msgspec.Struct, frozen=True):
-    """One message, encrypted and signed. `is_known`: its push service is no stranger's."""
+    """One message, encrypted and signed. `is_known`: its push service is one of SERVICES."""
 
     url: str
     body: bytes
@@ -71,7 +71,7 @@ class PreparedPush(msgspec.Struct, frozen=True):
 
 
 class EncryptedPush(Exchange):
-    """Calls what strangers entered: by the rules of webhooks."""
+    """Calls user-entered endpoints with the SSRF protection of webhooks."""
 
     @property
     def http(self) -> Any:
@@ -88,7 +88,7 @@ class WebPush(Channel):
     largest = LARGEST_BODY
 
     def __init__(self, now: Callable[[], float] = time.time, **defaults: Any) -> None:
-        """`defaults`: vapid_private_key, subject and ttl, for accounts that do not say."""
+        """`defaults`: vapid_private_key, subject and ttl, for accounts without their own."""
         self._now = now
         self._defaults = defaults
         self._tokens: OrderedDict[tuple[str, str, bytes], PushToken] = OrderedDict()
@@ -97,7 +97,7 @@ class WebPush(Channel):
         try:
             return read_target(address).url
         except InvalidAddress:
-            raise InvalidAddress("the endpoint of a subscription is an https:// URL") from None
+            raise InvalidAddress("the endpoint of a subscription must be an https:// URL") from None
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         account = {**self._defaults, **exchange.account}
@@ -108,7 +108,7 @@ class WebPush(Channel):
         ready = [self._ready(each, account, key, subject, exchange.private) for each in batch]
         async with EncryptedPush(account, private=exchange.private, timeout=exchange.timeout) as outward:
             outcomes = await asyncio.gather(*(_sent(each, outward) for each in ready))
-        # Only now: what one message has shown about our key counts for the whole batch.
+        # After all requests: the acceptance of one message proves our key for the whole batch.
         return [_judged(*each) for each in zip(ready, outcomes, strict=True)]
 
     def _ready(
@@ -117,44 +117,44 @@ class WebPush(Channel):
         try:
             target = read_target(message.address)
         except InvalidAddress:
-            return Invalid("bad_address", "the endpoint of a subscription is an https:// URL")
+            return Invalid("bad_address", "the endpoint of a subscription must be an https:// URL")
         if not private and objection(target, PORTS):
-            return Invalid("address_refused", "the endpoint of a subscription is an https:// URL on a public host")
+            return Invalid("address_refused", "the endpoint of a subscription must be an https:// URL on a public host")
         try:
             headers, text = _headers(message.options, account), _text(message)
         except ValueError as error:
             return Failed("bad_message", str(error))
         if len(text) > LARGEST_TEXT:
-            return Failed("too_large", f"{len(text)} bytes, at most {LARGEST_TEXT} are possible")
+            return Failed("too_large", f"{len(text)} bytes, at most {LARGEST_TEXT} are allowed")
         try:
             browser = _bytes(message.keys.get("p256dh"), POINT_BYTES)
             body = encrypt(text, browser, _bytes(message.keys.get("auth"), AUTH_BYTES))
         except ValueError:
-            return Invalid("bad_keys", "p256dh is a point of P-256 and auth has 16 bytes, both in base64url")
+            return Invalid("bad_keys", "p256dh must be a point of P-256 and auth 16 bytes, both in base64url")
         token = self._token(msgspec.structs.replace(target, path="").url, key, subject)
         is_known = private or f".{target.host}".endswith(SERVICES)
         return PreparedPush(target.url, body, headers | {"Authorization": token.header}, token, is_known)
 
     def _token(self, audience: str, key: "Key", subject: str) -> PushToken:
-        """Made once an hour for each push service, which may remember having checked it."""
+        """Return the token for a push service, created once an hour so that the service can cache its check."""
         now, public = self._now(), public_point(key)
         token = self._tokens.get((audience, subject, public))
         if token is None or not 0 <= now - token.since < TOKEN_USE:
             signed = vapid_token(key, audience, subject, int(now) + TOKEN_LIFE)
             token = PushToken(now, f"vapid t={signed}, k={_text64(public)}")
             self._tokens[audience, subject, public] = token
-            # Endpoints are anybody's: the oldest goes, so that made-up ones fill no memory.
+            # Endpoints are untrusted: the oldest token is dropped, so that made-up ones do not fill the memory.
             if len(self._tokens) > MOST_TOKENS:
                 self._tokens.popitem(last=False)
         return token
 
 
 def encrypt(text: bytes, browser: bytes, auth: bytes, sender: "Key | None" = None, salt: bytes | None = None) -> bytes:
-    """One record of aes128gcm for the owner of `browser` alone; ValueError, if that is no point of the curve.
+    """Return one aes128gcm record for the owner of `browser`; raise ValueError if that is not a point of the curve.
 
     `sender` and `salt` are new for each message.
     """
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - only for those who send by Web Push
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - needed only for Web Push
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - the same
 
     peer = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), browser)
@@ -164,13 +164,13 @@ def encrypt(text: bytes, browser: bytes, auth: bytes, sender: "Key | None" = Non
     shared = _derived(sender.exchange(ec.ECDH(), peer), auth, b"WebPush: info\0" + browser + point, 32)
     content_key = _derived(shared, salt, b"Content-Encoding: aes128gcm\0", 16)
     nonce = _derived(shared, salt, b"Content-Encoding: nonce\0", 12)
-    # The byte 2 ends the last record; there is no other.
+    # The byte 2 marks the last record; there is only one.
     record = AESGCM(content_key).encrypt(nonce, text + b"\x02", None)
     return salt + RECORD_SIZE.to_bytes(4) + bytes([len(point)]) + point + record
 
 
 def vapid_token(key: "Key", audience: str, subject: str, expires: int) -> str:
-    """A JWT signed with ES256: whose messages these are, and for which push service alone."""
+    """Return a JWT signed with ES256, which identifies the sender to one push service."""
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - see encrypt
     from cryptography.hazmat.primitives.asymmetric import ec, utils  # noqa: PLC0415 - the same
 
@@ -181,17 +181,17 @@ def vapid_token(key: "Key", audience: str, subject: str, expires: int) -> str:
 
 
 def application_server_key(private: str) -> str:
-    """What a page gives to `pushManager.subscribe`, for the private key of the account."""
+    """Return the public key for `pushManager.subscribe`, from the private key of the account."""
     return _text64(public_point(private_key(private)))
 
 
 def private_key(given: Any) -> "Key":
-    """The key of an account, from PEM or from 32 bytes in base64url."""
+    """Load the key of an account, from PEM or from 32 bytes in base64url."""
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see encrypt
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - the same
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 - the same
 
-    refusal = ConfigurationError("vapid_private_key is a private key of P-256, as PEM or as 32 bytes in base64url")
+    refusal = ConfigurationError("vapid_private_key must be a private key of P-256, as PEM or as 32 bytes in base64url")
     if not isinstance(given, str):
         raise refusal
     try:
@@ -199,7 +199,7 @@ def private_key(given: Any) -> "Key":
             return ec.derive_private_key(int.from_bytes(_bytes(given, SCALAR_BYTES)), ec.SECP256R1())
         key = load_pem_private_key(given.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # What they say may quote the key.
+        # The message of the exception may quote the key.
         raise refusal from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise refusal
@@ -222,32 +222,32 @@ def _derived(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
 def _subject(account: Mapping[str, Any]) -> str:
     subject = account.get("subject")
     if not isinstance(subject, str) or not _SUBJECT.fullmatch(subject):
-        raise ConfigurationError("subject is where a push service finds you: mailto:… or https://…")
+        raise ConfigurationError("subject must be a contact for the push service: mailto:… or https://…")
     return subject
 
 
 def _headers(options: Mapping[str, Any], account: Mapping[str, Any]) -> dict[str, str]:
     ttl = options.get("ttl", account.get("ttl", TTL))
     if type(ttl) is not int or not 0 <= ttl <= LONGEST_TTL:
-        raise ValueError(f"ttl is a whole number of seconds, 0 to {LONGEST_TTL}")
+        raise ValueError(f"ttl must be a whole number of seconds from 0 to {LONGEST_TTL}")
     headers = {"TTL": str(ttl), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream"}
     urgency, topic = options.get("urgency"), options.get("topic")
     if urgency is not None and urgency not in URGENCIES:
-        raise ValueError(f"urgency is one of {', '.join(URGENCIES)}")
+        raise ValueError(f"urgency must be one of {', '.join(URGENCIES)}")
     if topic is not None and not (isinstance(topic, str) and _TOPIC.fullmatch(topic)):
-        raise ValueError("topic has at most 32 letters, digits, - or _")
+        raise ValueError("topic can have at most 32 letters, digits, - or _")
     return headers | ({"Urgency": urgency} if urgency else {}) | ({"Topic": topic} if topic else {})
 
 
 def _text(message: Message) -> bytes:
     more = message.options.get("notification", {})
     if not isinstance(more, Mapping):
-        raise ValueError("notification is a mapping: what showNotification takes")  # noqa: TRY004 - one kind of refusal
-    said = {"title": message.title, "body": message.body, "id": message.key, "data": message.data, **more}
+        raise ValueError("notification must be a mapping of options for showNotification")  # noqa: TRY004 - one kind of refusal
+    content = {"title": message.title, "body": message.body, "id": message.key, "data": message.data, **more}
     try:
-        return msgspec.json.encode(said)
+        return msgspec.json.encode(content)
     except (TypeError, ValueError, RecursionError):
-        raise ValueError("the data is nothing that JSON can say") from None
+        raise ValueError("the data cannot be encoded as JSON") from None
 
 
 async def _sent(ready: PreparedPush | Outcome, exchange: Exchange) -> Outcome:
@@ -257,38 +257,38 @@ async def _sent(ready: PreparedPush | Outcome, exchange: Exchange) -> Outcome:
     if not isinstance(answer, HTTPAnswer):
         return answer
     if answer.status in (200, 201, 202):
-        # A push service has nothing to say in HTML; a portal in between has.
+        # A push service never returns HTML; a captive portal does.
         if "html" in answer.headers.get("content-type", "").lower():
-            return Unknown("no_push_service", "the answer is a page, not that of a push service")
+            return Unknown("no_push_service", "the response is an HTML page, not from a push service")
         ready.token.is_good = True
         named = answer.headers.get("location", "").rpartition("/")[2]
         return Sent(named if _PROVIDER_ID.fullmatch(named) else None)
     if answer.status in (404, 410):
         return Invalid("gone", "the subscription has ended")
     try:
-        # What a stranger's server writes, nobody needs to read.
+        # The text of an untrusted server is not stored.
         outcome = refused(answer if ready.is_known else HTTPAnswer(answer.status, answer.headers, b""))
     except OverflowError:
-        # It asks to wait until a year that no calendar has.
+        # Retry-After with a date beyond the calendar.
         return Retryable(f"http_{answer.status}")
-    return outcome or Unknown(f"http_{answer.status}", "no answer of a push service")
+    return outcome or Unknown(f"http_{answer.status}", "not a response of a push service")
 
 
 def _judged(ready: PreparedPush | Outcome, outcome: Outcome) -> Outcome:
-    """Refused credentials stop the channel only if a known service has never taken them.
+    """Refused credentials stop the channel only if a known service has never accepted them.
 
-    One that takes others knows our key: this subscription was made with another. Of an endpoint that somebody made
-    up, a refusal says nothing about us.
+    A service that accepts other messages knows our key: this subscription was made with another. A refusal of an
+    unknown endpoint says nothing about our credentials.
     """
     if not isinstance(ready, PreparedPush) or not isinstance(outcome, Down):
         return outcome
     if ready.token.is_good:
-        return Failed("other_key", "the push service takes our key, but not for this subscription")
+        return Failed("other_key", "the push service accepts our key, but not for this subscription")
     return outcome if ready.is_known else Failed(outcome.code, outcome.message)
 
 
 def _bytes(text: Any, length: int) -> bytes:
-    """So many bytes from base64url, with or without padding; ValueError for anything else."""
+    """Decode `length` bytes from base64url, with or without padding; ValueError for anything else."""
     plain = text.strip().rstrip("=") if isinstance(text, str) else ""
     decoded = base64.b64decode(plain[: 2 * length] + "=" * (-len(plain) % 4), altchars=b"-_", validate=True)
     if len(decoded) != length:

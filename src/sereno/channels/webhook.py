@@ -1,7 +1,7 @@
-"""Webhooks: a signed POST to a URL that somebody entered, by the rules of Standard Webhooks.
+"""Webhooks: a signed POST to a user-entered URL, following Standard Webhooks.
 
-The id stays the same over all tries, so that a receiver can tell a repeat. While a secret is being changed, the old and
-the new one both sign. Only the status of an answer counts; its body is a remark for people.
+The id is the same for all attempts, so that a receiver can detect a repeat. While a secret is rotated, the old and the
+new one both sign. Only the status of a response counts; its body is stored as a remark for operators.
 """
 
 import base64
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MINUTE, HOUR = 60.0, 3600.0
-# Seconds before each try, as Standard Webhooks has them: three days and a bit in all.
+# Seconds before each attempt, as Standard Webhooks specifies: about three days in total.
 RETRY_DELAYS = (
     0.0,
     5.0,
@@ -48,20 +48,20 @@ RETRY_DELAYS = (
 )
 PORTS = (80, 443)
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 15.0, 30.0
-# Of an answer's body, this much is read.
+# Bytes of a response body that are read.
 LARGEST_ANSWER = 4096
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - how secrets start, and none itself
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of secrets, not a secret
 SMALLEST_SECRET, LARGEST_SECRET = 24, 64
 MOST_SECRETS = 2
-# Statuses end here.
+# First number beyond the HTTP status codes.
 _BEYOND_STATUS = 600
-# What a header takes as a value.
+# Characters that are valid in a header value.
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`ports`: those that may be called. `timeout`: seconds for one request; unless given, the exchange's."""
+    """`ports`: allowed ports. `timeout`: seconds for one request; default: that of the exchange."""
 
     ports: Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=65535)], ...], msgspec.Meta(min_length=1)] = PORTS
     timeout: Annotated[float, msgspec.Meta(ge=SHORTEST_TIMEOUT, le=LONGEST_TIMEOUT)] | None = None
@@ -74,10 +74,10 @@ class _Post(msgspec.Struct, frozen=True):
 
 
 class Webhook(Channel):
-    """Calls URLs. `keys["secrets"]` of a message: one secret, or the new one and the old one.
+    """Calls URLs. `keys["secrets"]` of a message: one secret, or the new and the old one.
 
-    `private`: whether http, any port and private hosts pass `check_address`; in `send`, the exchange says so.
-    `resolver`: what looks names up, instead of the machine's own.
+    `private`: whether `check_address` allows http, any port and private hosts; in `send`, the exchange decides.
+    `resolver`: a DNS resolver instead of the system's.
     """
 
     name: ClassVar[str] = "webhook"
@@ -118,9 +118,9 @@ class Webhook(Channel):
             return [await self._send(message, ports, session) for message in batch]
 
     def _read_settings(self, account: Mapping[str, Any]) -> WebhookSettings:
-        said = {name: account[name] for name in self._defaults if name in account}
+        given = {name: account[name] for name in self._defaults if name in account}
         try:
-            return msgspec.convert({**self._defaults, **said}, WebhookSettings)
+            return msgspec.convert({**self._defaults, **given}, WebhookSettings)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"webhook: {error}") from None
 
@@ -130,7 +130,7 @@ class Webhook(Channel):
 
 
 def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> _Post | Outcome:
-    """What will be sent, or why nothing is. `ports`: None, if everything may be called."""
+    """Return the request, or the outcome if nothing is sent. `ports`: None if every port is allowed."""
     try:
         target = read_target(message.address)
     except InvalidAddress as error:
@@ -141,11 +141,11 @@ def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> 
     if not secrets:
         return Failed("no_secret", "a webhook needs one or two secrets: whsec_ and 24 to 64 bytes in base64")
     if not _KEY.fullmatch(message.key):
-        return Failed("bad_key", "the key of a webhook is printable ASCII without spaces")
+        return Failed("bad_key", "the key of a webhook must be printable ASCII without spaces")
     try:
         body = msgspec.json.encode({"type": message.event, "timestamp": now, "data": message.data})
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        return Failed("bad_data", f"the data cannot be written as JSON: {type(error).__name__}")
+        return Failed("bad_data", f"the data cannot be encoded as JSON: {type(error).__name__}")
     headers = {
         "webhook-id": message.key,
         "webhook-timestamp": str(int(now.timestamp())),
@@ -157,7 +157,7 @@ def _prepare(message: Message, ports: Collection[int] | None, now: datetime) -> 
 
 
 def _good_secrets(secrets: Any) -> Sequence[str]:
-    """All of them, or none: a receiver who has only the broken one would refuse the message."""
+    """Return all secrets or none: a receiver that knows only the invalid one would refuse the message."""
     if not isinstance(secrets, list | tuple) or not 1 <= len(secrets) <= MOST_SECRETS:
         return ()
     return secrets if all(map(_is_secret, secrets)) else ()
@@ -182,14 +182,14 @@ def _signatures(secrets: Sequence[str], key: str, now: datetime, body: bytes) ->
 
 
 async def _post(post: _Post, session: "aiohttp.ClientSession") -> Outcome:
-    """One request. What failed before it left can be tried again; of what failed later, nobody knows."""
+    """Send one request. A failure before it left is retryable; the outcome of a later failure is unknown."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     try:
         async with session.post(post.url, data=post.body, headers=post.headers, allow_redirects=False) as response:
-            # A receiver that has said yes has no more to say.
+            # The body of a success is not needed.
             remark = "" if response.status < HTTPStatus.MULTIPLE_CHOICES else await _remark(response)
-            # What is left of the body is not waited for.
+            # Do not wait for the rest of the body.
             response.close()
             return _judge(response.status, response.headers, remark)
     except aiohttp.ClientConnectorDNSError as error:
@@ -201,12 +201,12 @@ async def _post(post: _Post, session: "aiohttp.ClientSession") -> Outcome:
     except aiohttp.ConnectionTimeoutError:
         return Retryable("unreachable", "no connection in time")
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        # Only the kind: the text of an error may repeat the URL.
+        # Only the type: the text of an error may repeat the URL.
         return Unknown("no_answer", type(error).__name__)
 
 
 async def _remark(response: "aiohttp.ClientResponse") -> str:
-    """The start of the body, for people; what was read until it broke or stalled is enough."""
+    """Return the start of the body as a remark; a partial read is enough."""
     import aiohttp  # noqa: PLC0415 - see Exchange
 
     body = b""
@@ -223,9 +223,9 @@ def _judge(status: int, headers: Mapping[str, str], remark: str) -> Outcome:
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Delivered()
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return Retryable("redirect", f"answered {status}: enter the address where the webhook is now")
+        return Retryable("redirect", f"status {status}: enter the new URL of the webhook")
     if status == HTTPStatus.GONE:
         return Invalid("gone", remark)
     if HTTPStatus.BAD_REQUEST <= status < _BEYOND_STATUS:
         return Retryable(f"http_{status}", remark, after=retry_after(headers))
-    return Unknown("no_sense", f"answered {status}")
+    return Unknown("no_sense", f"status {status}")

@@ -1,8 +1,8 @@
-"""WhatsApp by the Cloud API of Meta, one message a request.
+"""WhatsApp through Meta's Cloud API, one message per request.
 
-Free text reaches only people who wrote within the last 24 hours. Anybody else is reached by a template that Meta has
-approved: `options = {"template": {"name": …, "language": "pt_BR", "components": […]}}`. There is no idempotency key:
-what may have been sent waits for a person. Most refusals come later, to the webhook.
+Free text reaches only users who wrote within the last 24 hours. Others need a template that Meta has approved:
+`options = {"template": {"name": …, "language": "pt_BR", "components": […]}}`. There is no idempotency key: a message
+that may have been sent waits for an operator. Most refusals arrive later, at the webhook.
 
 Account: phone_number_id, access_token, app_secret, url, version.
 """
@@ -37,11 +37,11 @@ from sereno.channels.single_message import (
 from sereno.errors import RejectedCallback
 
 LONGEST = 4096
-# Code and subcode.
+# Code and subcode for a missing sender number.
 NO_SENDER = (100, 33)
 
-# Any other code is about the message alone: 100, 131008 and 131009 (parameters), 131047 (outside the 24 hours),
-# 132000 to 132016 (templates), and so on.
+# Any other code is about the message only: 100, 131008 and 131009 (parameters), 131047 (outside the 24 hours), 132000
+# to 132016 (templates), and so on.
 MEANINGS: Mapping[int, Refusal] = {
     0: Down,  # credentials refused
     3: Down,  # the application may not do this
@@ -51,22 +51,22 @@ MEANINGS: Mapping[int, Refusal] = {
     368: Down,  # blocked for breaking the rules
     131005: Down,  # no permission
     131031: Down,  # account locked
-    131042: Down,  # nobody paid
+    131042: Down,  # payment problem
     131045: Down,  # the sender's number is not registered
     133010: Down,  # the sender's number is not registered
     2: Retryable,  # the service is down
     4: Retryable,  # the application's rate
     80007: Retryable,  # the account's rate
     130429: Retryable,  # the number's rate
-    131000: Retryable,  # something went wrong there
+    131000: Retryable,  # internal error of Meta
     131016: Retryable,  # the service is down
-    131048: Retryable,  # too many people marked it as spam
-    131056: Retryable,  # too many to this person
+    131048: Retryable,  # too many users marked it as spam
+    131056: Retryable,  # too many messages to this user
     131057: Retryable,  # the account is being moved
-    131021: Invalid,  # our own number
+    131021: Invalid,  # the sender's own number
     131026: Invalid,  # not on WhatsApp, or cannot be reached
 }
-# The same codes, when they come to the webhook.
+# Outcomes of the same codes in receipts.
 LATER: Mapping[Refusal, Literal["down", "retry", "invalid", "failed"]] = {
     Down: "down",
     Retryable: "retry",
@@ -87,7 +87,7 @@ class WhatsAppSettings(ChannelSettings, frozen=True, kw_only=True):
 
 
 class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
-    """WhatsApp to a number in E.164."""
+    """WhatsApp to a number in E.164 format."""
 
     name: ClassVar[str] = "whatsapp"
     on_unknown: ClassVar[Literal["retry", "park"]] = "park"
@@ -115,13 +115,13 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
         )
 
     def _read(self, answer: HTTPAnswer) -> Outcome:
-        said = fields(answer.json())
-        error = fields(said.get("error"))
+        response = fields(answer.json())
+        error = fields(response.get("error"))
         code = number(error.get("code"))
         if answer.is_ok and not error:
-            name = next((provider_id(message.get("id")) for message in _objects(said, "messages")), None)
+            name = next((provider_id(message.get("id")) for message in _objects(response, "messages")), None)
             return Sent(name) if name else Unknown("odd_answer", answer.text())
-        # The number that sends is not there, or is not ours: no message will ever leave.
+        # The sender's number does not exist or belongs to another account: no message can be sent.
         if (code, error.get("error_subcode")) == NO_SENDER:
             return Down(str(code), _explained(error))
         if code is None or (code not in MEANINGS and answer.status not in (400, 403, 404)):
@@ -129,7 +129,7 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
         return transition(MEANINGS.get(code, Failed), code, _explained(error), answer)
 
     def webhook(self, callback: Callback, account: Mapping[str, Any]) -> Sequence[Receipt]:
-        """Statuses of messages. What people write to us comes the same way, and is left out."""
+        """Return the receipts of message statuses. Messages from users arrive at the same webhook, and are ignored."""
         settings = self.settings(account)
         if not settings.app_secret:
             raise RejectedCallback("no app_secret to verify the signature with")
@@ -137,12 +137,12 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
         if not hmac.compare_digest(signature(settings.app_secret, callback.body), given):
             raise RejectedCallback("the signature is not Meta's")
         try:
-            said = msgspec.json.decode(callback.body)
+            response = msgspec.json.decode(callback.body)
         except (msgspec.DecodeError, RecursionError):
-            raise RejectedCallback("the callback is no JSON") from None
+            raise RejectedCallback("the callback is not JSON") from None
         statuses = [
             status
-            for entry in _objects(fields(said), "entry")
+            for entry in _objects(fields(response), "entry")
             for change in _objects(entry, "changes")
             for status in _objects(fields(change.get("value")), "statuses")
         ]
@@ -150,26 +150,26 @@ class WhatsApp(SingleMessageChannel[WhatsAppSettings]):
 
 
 def signature(app_secret: str, body: bytes) -> bytes:
-    """What Meta puts into X-Hub-Signature-256."""
+    """Return the value of X-Hub-Signature-256."""
     return b"sha256=" + hmac.new(app_secret.encode(), body, hashlib.sha256).hexdigest().encode()
 
 
 def _text(message: Message) -> dict[str, Any] | Failed:
     text = text_of(message)
     if not text:
-        return Failed("empty", "a message needs a text or a template")
+        return Failed("empty", "a message needs text or a template")
     if length(text) > LONGEST:
         return Failed("too_long", f"{length(text)} characters, at most {LONGEST} fit into a message")
     return {"type": "text", "text": {"preview_url": False, "body": text}}
 
 
-def _template(said: Any) -> dict[str, Any] | Failed:
-    match said:
+def _template(response: Any) -> dict[str, Any] | Failed:
+    match response:
         case {"name": str(name), "language": str(language)} | {"name": str(name), "language": {"code": str(language)}}:
-            content = {"name": name, "language": {"code": language}, "components": said.get("components") or []}
+            content = {"name": name, "language": {"code": language}, "components": response.get("components") or []}
             return {"type": "template", "template": content}
         case _:
-            return Failed("bad_template", 'a template has a "name" and a "language", and may have "components"')
+            return Failed("bad_template", 'a template needs "name" and "language", and may have "components"')
 
 
 def _receipt(status: Mapping[str, Any]) -> Receipt | None:
@@ -197,6 +197,6 @@ def _explained(error: Mapping[str, Any]) -> str:
 
 
 def _objects(parent: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
-    """The objects of a list, as far as it is a list of objects."""
+    """Return the objects of a list; other items are ignored."""
     listed = parent.get(name)
     return (each for each in (listed if isinstance(listed, list) else []) if isinstance(each, dict))

@@ -204,9 +204,9 @@ def _any_of(states: Collection[str] | None, group: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFilter:
-    """Everything that is given must hold; None means any. A recipient is looked for in the tenant, or in none.
+    """All given fields must match; None matches anything. A recipient is matched in `tenant`, or without one.
 
-    `search_params`: what a search asks besides.
+    `search_params`: additional terms of a search.
     """
 
     states: Collection[str] | None = None
@@ -215,7 +215,7 @@ class DeliveryFilter:
     event: int | None = None
     tenant: str | None = None
     since: datetime | None = None
-    # Of the event.
+    # Fields of the event.
     type: str | None = None
     subject: str | None = None
     search_params: SearchParams | None = None
@@ -225,7 +225,7 @@ class DeliveryFilter:
         return all(getattr(self, field.name) is None for field in fields(self))
 
     def params(self) -> dict[str, Any]:
-        """Parameters of the statements that filter. What a search names whole is found by an index as well."""
+        """Return the parameters of the filtering statements. Exact ids in the search use an index."""
         found = self._named() | {"ids": None, "terms": None}
         if self.search_params is None:
             return found
@@ -234,9 +234,9 @@ class DeliveryFilter:
         return found | {"ids": self.search_params.numbers("id"), "terms": self.search_params.terms}
 
     def as_detail(self) -> dict[str, Any]:
-        """What was given, for the audit. `q`: the search."""
-        said = {} if self.search_params is None else {"q": self.search_params.text}
-        return {name: value for name, value in self._named().items() if value is not None} | said
+        """Return the given fields, for the audit log. `q`: the search text."""
+        search = {} if self.search_params is None else {"q": self.search_params.text}
+        return {name: value for name, value in self._named().items() if value is not None} | search
 
     def _named(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "search_params"}

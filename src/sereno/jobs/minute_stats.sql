@@ -46,7 +46,7 @@ hours as (
 select greatest((select count(*) from minutes), (select count(*) from tens), (select count(*) from hours));
 
 -- name: forget_deliveries
--- A quarter of hours and a week of minutes are kept. A page of each; answers how many the fullest had.
+-- Retains 92 days of hours and 8 days of minutes. Deletes a page of each table; returns the largest number deleted.
 with hours as (
     delete from sereno.delivery_hours
     where ctid = any(array(select ctid from sereno.delivery_hours where hour < sereno.now() - interval '92 days'

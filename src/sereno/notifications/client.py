@@ -1,6 +1,6 @@
-"""`app.event`, `app.channels`: what is worth telling people, and how it leaves the house.
+"""`app.event` and `app.channels`: declare events and channels, and notify recipients.
 
-A worker of the application does the rest, by four tasks of ours in the queue `notifications`.
+Workers of the application send the notifications, with tasks of sereno in the queue `notifications`.
 """
 
 import uuid
@@ -39,18 +39,18 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 QUEUE = "notifications"
-# One call tells at most so many by name; more than that is an audience.
+# Recipients that one call can name. A larger audience is expressed with preferences.
 MOST_NAMED = 10_000
 
 ChannelName = Channel | str
 
 
 class Event(Generic[P]):
-    """One kind of event, made by `app.event`."""
+    """One event type, created by `app.event`."""
 
-    def __init__(self, definition: EventDefinition, post: "Notifications") -> None:
+    def __init__(self, definition: EventDefinition, notifications: "Notifications") -> None:
         self._definition = definition
-        self._post = post
+        self._notifications = notifications
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Event(Generic[P]):
         return f"<Event {self.name}>"
 
     def template(self, channel: ChannelName | None = None) -> Callable[[Template], Template]:
-        """The words for a channel, or for all that have none: a function of (payload, recipient) that gives Content."""
+        """Register a template, `(payload, recipient) -> Content`, for one channel or for channels without their own."""
         name = None if channel is None else _name(channel)
 
         def decorate(function: Template) -> Template:
@@ -70,7 +70,7 @@ class Event(Generic[P]):
         return decorate
 
     def digest_template(self, channel: ChannelName | None = None) -> Callable[[DigestTemplate], DigestTemplate]:
-        """The words for several at once: a function of (payloads, recipient) that gives Content."""
+        """Register the template of a digest: `(payloads, recipient) -> Content`."""
         name = None if channel is None else _name(channel)
 
         def decorate(function: DigestTemplate) -> DigestTemplate:
@@ -80,13 +80,13 @@ class Event(Generic[P]):
         return decorate
 
     def status(self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None) -> Status | None:
-        """How the event of this subject and key stands: pending, sent or overdue; None if there is none."""
-        return self._post.run(events.status(self.name, subject, key, tenant))
+        """Return the status (pending, sent or overdue) of the event with this subject and key, or None."""
+        return self._notifications.run(events.status(self.name, subject, key, tenant))
 
     async def astatus(
         self, subject: str | None = None, key: str | None = None, *, tenant: str | None = None
     ) -> Status | None:
-        return await self._post.arun(events.status(self.name, subject, key, tenant))
+        return await self._notifications.arun(events.status(self.name, subject, key, tenant))
 
     def notify(
         self,
@@ -101,13 +101,13 @@ class Event(Generic[P]):
         trace: str | None = None,
         conn: Any = None,
     ) -> int:
-        """Write it down, once for (subject, key), in the transaction of `conn` if there is one; answers its id.
+        """Store the event, once per (subject, key), in the transaction of `conn` if given. Return its id.
 
-        `to`: keys of recipients; without it, everybody whose preferences say so. `at`: not before then. `ttl`: what is
-        not sent by then is no longer true. `trace`: by which it is found with what caused it, such as `ctx.trace`.
+        `to`: keys of recipients; without it, all whose preferences match. `at`: earliest time to send. `ttl`:
+        a delivery not sent within it expires. `trace`: links the event to its cause, such as `ctx.trace`.
         """
         event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return self._post.run(self._post.write(event), conn)
+        return self._notifications.run(self._notifications.write(event), conn)
 
     async def anotify(
         self,
@@ -124,7 +124,7 @@ class Event(Generic[P]):
     ) -> int:
         """`notify` for async code."""
         event = self._new(payload, to, subject, key, tenant, at, ttl, trace)
-        return await self._post.arun(self._post.write(event), conn)
+        return await self._notifications.arun(self._notifications.write(event), conn)
 
     def _new(
         self,
@@ -141,7 +141,7 @@ class Event(Generic[P]):
         for name, value in (("subject", subject), ("key", key), ("tenant", tenant), ("trace", trace)):
             check_text(name, value)
         check_date("at", at)
-        channels, note = self._post.channels.resolve(definition.channels)
+        channels, note = self._notifications.channels.resolve(definition.channels)
         raw = definition.encode(payload)
         gathered, throttle, digest = definition.digest_key(raw), definition.throttle, definition.digest
         return NewEvent(
@@ -150,7 +150,7 @@ class Event(Generic[P]):
             channels=channels,
             tenant=tenant,
             subject=subject,
-            # Without a name of its own it is told apart from every other.
+            # Without a key and a subject, a random key makes the event unique.
             key=key if key is not None or subject is not None else uuid.uuid4().hex,
             category=definition.category,
             audience=_audience(to),
@@ -166,7 +166,7 @@ class Event(Generic[P]):
         )
 
     def _steps(self) -> Iterator[EscalationStep]:
-        """Past a channel that is not active here, people go on to the next one, when its turn would have been."""
+        """Yield the escalation steps; an inactive channel is skipped and its delay is added to the next step."""
         passed: dict[str, EscalationStep] = {}
         for step in self._definition.steps:
             before = passed.get(step.first)
@@ -175,14 +175,14 @@ class Event(Generic[P]):
                 if before is None
                 else msgspec.structs.replace(step, first=before.first, after=before.after + step.after)
             )
-            if self._post.channels.is_active(step.second):
+            if self._notifications.channels.is_active(step.second):
                 yield here
             else:
                 passed[step.second] = here
 
 
 class Notifications:
-    """The events and channels of one application, and the tasks that carry them."""
+    """The events and channels of one application, and the tasks that send them."""
 
     def __init__(
         self,
@@ -196,18 +196,18 @@ class Notifications:
         self._each_minute = each_minute
         self.channels = Channels(active)
         self.definitions: dict[str, EventDefinition] = {}
-        # What the fields of each are, for the lint of templates.
+        # Payload types by event name, for the lint of templates.
         self.payloads: dict[str, Any] = {}
         self.renderer = TemplateRenderer(database)
         self._tasks: dict[str, Task[..., Any]] = {}
         known, accounts = self.channels.known, self.channels.accounts
-        self._send_jobs = turns = SendJobs(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
-        recorder = OutcomeRecorder(database, known, turns)
-        self.dispatch = DeliverySender(database, known, accounts, self._render, recorder, turns)
-        self.fanout = FanOut(database, known, self.dispatch, recorder, turns, self._escalation, self._fan_out_again)
+        self._send_jobs = send_jobs = SendJobs(known, lambda: self._task("deliver"), lambda: self._task("receipts"))
+        recorder = OutcomeRecorder(database, known, send_jobs)
+        self.dispatch = DeliverySender(database, known, accounts, self._render, recorder, send_jobs)
+        self.fanout = FanOut(database, known, self.dispatch, recorder, send_jobs, self._escalation, self._fan_out_again)
 
     def declare(self) -> Operation[None]:
-        """Write the event types that the code declares."""
+        """Store the event types that the code declares. A worker calls this when it starts."""
         yield from event_types.declare(self.definitions.values(), self.channels.resolve)
 
     def define(
@@ -223,7 +223,7 @@ class Notifications:
         throttle: Throttle | None,
         digest: Digest | None,
     ) -> Event[Any]:
-        """Declare a kind of event. Channels that are given as such are added."""
+        """Declare an event type. Channel instances in `channels` are registered."""
         if name in self.definitions:
             raise ConfigurationError(f"there are two events named {name}: give one of them another name")
         chains = [channel if isinstance(channel, Chain) else Chain([channel]) for channel in channels]
@@ -248,7 +248,7 @@ class Notifications:
     # Write
 
     def write(self, event: NewEvent) -> Operation[int]:
-        """The event and the job that tells people of it, together."""
+        """Store the event and its fan-out job in one transaction. Return the id of the event."""
         number, is_new = yield from events.notify(event)
         if is_new:
             fan_out = self._task("fan_out").using(run_at=event.due_at, tenant=event.tenant, trace=event.trace)
@@ -259,14 +259,14 @@ class Notifications:
         return [self._task("escalate").using(delay=due_in).job(event)]
 
     def requeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
-        """Deliveries that ended without having arrived go back to work; answers those that did."""
+        """Send again deliveries that ended without arriving. Return the ids of the requeued deliveries."""
         return self.run(self.requeue_operation(ids), conn)
 
     async def arequeue(self, ids: Sequence[int], *, conn: Any = None) -> list[int]:
         return await self.arun(self.requeue_operation(ids), conn)
 
     def requeue_operation(self, ids: Sequence[int], *, only_known: bool = False) -> Operation[list[int]]:
-        """`only_known`: what leaves by channels of another application is found by that one's sweep."""
+        """`only_known`: skip channels of other applications; the sweep of that application finds their deliveries."""
         back = yield from deliveries.requeue(ids)
         for channel, account in sorted({(channel, account) for _, channel, account in back}):
             if channel in self.channels.known or not only_known:
@@ -274,7 +274,7 @@ class Notifications:
         return [delivery for delivery, _, _ in back]
 
     def resume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
-        """A channel that was paused works again; what waited for it leaves. Answers the accounts."""
+        """Resume a paused channel and send its pending deliveries. Return the accounts that were paused."""
         return self.run(self._resume(channel, account), conn)
 
     async def aresume(self, channel: str, account: str | None = None, *, conn: Any = None) -> list[str]:
@@ -282,14 +282,14 @@ class Notifications:
 
     def _resume(self, channel: str, account: str | None) -> Operation[list[str]]:
         accounts = yield from deliveries.resume_channel(channel, account)
-        # A pause for everybody held up those with credentials of their own too.
+        # A pause of the whole channel also blocked the accounts with their own credentials.
         waiting = (yield from deliveries.waiting_accounts(channel)) if accounts else []
         for each in waiting:
             yield from jobs_store.enqueue(self._send_jobs.to_send(channel, each, MOST_TOKENS + 1))
         return accounts
 
     async def callback(self, channel: str, callback: Callback, account: str = "") -> int:
-        """What a provider tells by itself, as it reached us; answers how many deliveries it moved."""
+        """Apply the receipts of a provider's webhook call. Return the number of deliveries that changed."""
         settings = self.channels.accounts.get(channel, {})
         if account:
             settings = await self._database.arun(deliveries.account_settings(channel, account))
@@ -372,7 +372,7 @@ def _audience(to: str | Sequence[str] | None) -> list[str] | None:
         return None
     named = [to] if isinstance(to, str) else list(to)
     if not named:
-        raise InvalidArguments("to=[]: nobody would be told; leave it out to tell all who want it")
+        raise InvalidArguments("to=[]: the list of recipients is empty; omit `to` to notify all who want the event")
     if len(named) > MOST_NAMED:
         raise InvalidArguments(f"to: {len(named):,} recipients by name, at most {MOST_NAMED:,}; use preferences")
     for key in named:

@@ -1,4 +1,4 @@
-"""Kinds of events: what their payload is, by which channels they are told, and in which words."""
+"""Event types: their payload, channels, limits and templates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from sereno.errors import ConfigurationError, InvalidArguments
 from sereno.jobs.arguments import decode_model
 from sereno.text import check_text
 
-# A payload is a fact, not a file.
+# In bytes. Large enough for the facts of an event; files belong elsewhere.
 LARGEST_PAYLOAD = 64 * 1024
 
 LONGEST_DIGEST_KEY = 500
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is told something, as a template sees them.
+    """A recipient of a notification, as a template sees it.
 
-    `unsubscribe_url`: where they say "no more of these", if the message may carry such a link.
+    `unsubscribe_url`: the one-click unsubscribe link, if the message may carry one.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What is said. `html`: for channels that can show it. `options`: for one channel alone, such as a sound."""
+    """The text of a message. `html`: for channels that support it. `options`: channel-specific, such as a sound."""
 
     title: str
     body: str = ""
@@ -41,15 +41,15 @@ class Content(msgspec.Struct, frozen=True):
 
 
 Template = Callable[[Any, Recipient], Content]
-# Several facts in one message.
+# Renders several payloads into one message.
 DigestTemplate = Callable[[Sequence[Any], Recipient], Content]
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Facts of one kind are gathered for so long and told in one message: `Digest("15m", key="restaurant")`.
+    """Collect the events of a time window and send them as one message: `Digest("15m", key="restaurant")`.
 
-    `key`: the field of the payload by which they belong together; without it, all of the kind do.
+    `key`: the payload field to group by; without it, all events of the type form one group.
     """
 
     window: Duration
@@ -57,23 +57,25 @@ class Digest:
 
     def __post_init__(self) -> None:
         if seconds(self.window) <= 0:
-            raise ConfigurationError(f"Digest({self.window!r}): how long to gather, such as '15m'")
+            raise ConfigurationError(f"Digest({self.window!r}): the window must be longer than 0, such as '15m'")
 
 
 @dataclass(frozen=True)
 class Throttle:
-    """At most so many of this kind for one recipient and channel in a time; more leave `skipped: throttled`."""
+    """Maximum number of events of this type per recipient and channel in a period; more are `skipped: throttled`."""
 
     most: int
     per: Duration
 
     def __post_init__(self) -> None:
         if self.most < 1 or seconds(self.per) <= 0:
-            raise ConfigurationError(f"Throttle({self.most!r}, per={self.per!r}): at least 1, in a time such as '1h'")
+            raise ConfigurationError(
+                f"Throttle({self.most!r}, per={self.per!r}): use a count of at least 1 and a period such as '1h'"
+            )
 
 
 class EventDefinition:
-    """One kind of event."""
+    """The declaration of one event type."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class EventDefinition:
         digest: Digest | None = None,
     ) -> None:
         if not name.replace(".", "").replace("_", "").replace("-", "").isalnum():
-            raise ConfigurationError(f"{name!r} is no name for an event: letters, digits, '_', '-' and '.'")
+            raise ConfigurationError(f"{name!r} is not a valid event name: use letters, digits, '_', '-' and '.'")
         check_text("category", category)
         self.name = name
         self.channels = tuple(channels)
@@ -106,13 +108,13 @@ class EventDefinition:
         try:
             self._decoder = msgspec.json.Decoder(payload, dec_hook=decode_model)
         except TypeError as error:
-            raise ConfigurationError(f"event {name}: its payload cannot be stored: {error}") from None
+            raise ConfigurationError(f"event {name}: its payload type cannot be stored: {error}") from None
 
     def encode(self, payload: Any) -> bytes:
-        """Its JSON, checked against the declared type."""
+        """Return the payload as JSON, checked against the declared type."""
         raw = stored(payload, self._refusal)
         if len(raw) > LARGEST_PAYLOAD:
-            raise self._refusal(f"{len(raw):,} bytes of payload, the limit is {LARGEST_PAYLOAD:,}")
+            raise self._refusal(f"the payload has {len(raw):,} bytes, the limit is {LARGEST_PAYLOAD:,}")
         self.decode(raw)
         if not raw.startswith(b"{"):
             raise self._refusal("the payload must be an object with named fields")
@@ -125,25 +127,25 @@ class EventDefinition:
             raise self._refusal(str(error)) from None
 
     def content(self, channel: str, raw: msgspec.Raw | bytes, recipient: Recipient) -> Content:
-        """In the words of the channel's template, or of the one for all, or in the plainest words there are."""
+        """Render with the template of the channel, else the default template, else the name of the event as title."""
         template = self.templates.get(channel) or self.templates.get(None)
         if template is not None:
             return template(self.decode(raw), recipient)
         return Content(self.name)
 
     def digest_key(self, raw: bytes) -> str | None:
-        """What it is gathered with."""
+        """Return the key of the digest group, or None if the type has no digest."""
         if self.digest is None:
             return None
         if self.digest.key is None:
             return self.name
         value = msgspec.json.decode(raw).get(self.digest.key)
         if isinstance(value, list | dict):
-            raise self._refusal(f"it is gathered by {self.digest.key}, which is a text or a number, not {value!r:.60}")
+            raise self._refusal(f"digest key {self.digest.key} must be a string or a number, not {value!r:.60}")
         return f"{self.name}:{value}"[:LONGEST_DIGEST_KEY]
 
     def digest_content(self, channel: str, raws: Sequence[msgspec.Raw | bytes], recipient: Recipient) -> Content | None:
-        """Of several, in the words of the template for that; None where there is none."""
+        """Render several payloads with the digest template; None if there is none."""
         template = self.digest_templates.get(channel) or self.digest_templates.get(None)
         return None if template is None else template([self.decode(raw) for raw in raws], recipient)
 

@@ -1,4 +1,4 @@
-"""Kinds of events as rows: what code declares, for SQL to tell of; and events that SQL wrote."""
+"""Event types as rows, so that SQL can create events; and the payload check of events created in SQL."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from sereno.notifications.event import EventDefinition
 
 _sql = queries("notifications/event_types")
 
-# Those of these channels that are active here, and what is to be said of the others.
+# Maps channel names to those that are active here, and a note about the others.
 Resolve = Callable[[Sequence[str]], tuple[list[str], str | None]]
 
 
 def declare(definitions: Iterable[EventDefinition], resolve: Resolve) -> Operation[None]:
-    """Write what the code says of its events."""
+    """Store the event types that the code declares."""
     types = [{"name": each.name, "definition": _definition(each, resolve)} for each in definitions]
     if types:
         yield Statement(_sql["declare"], {"types": msgspec.json.encode(types).decode()})
@@ -25,7 +25,7 @@ def declare(definitions: Iterable[EventDefinition], resolve: Resolve) -> Operati
 def _definition(event: EventDefinition, resolve: Resolve) -> dict[str, Any]:
     channels, note = resolve(event.channels)
     throttle, digest = event.throttle, event.digest
-    said = {
+    definition = {
         "channels": channels,
         "note": note,
         "category": event.category,
@@ -36,15 +36,15 @@ def _definition(event: EventDefinition, resolve: Resolve) -> dict[str, Any]:
         "throttle": throttle and {"most": throttle.most, "seconds": seconds(throttle.per)},
         "digest": digest and {"key": digest.key, "seconds": seconds(digest.window)},
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in definition.items() if value is not None}
 
 
 def unchecked(event: int) -> Operation[tuple[str, bytes] | None]:
-    """Type and payload of an event that SQL wrote, unless it has been walked; None for any other."""
+    """Return type and payload of an event that was created in SQL and has no deliveries yet; None for other events."""
     rows = yield Statement(_sql["unchecked"], {"event": event})
     return (rows[0][0], rows[0][1].encode()) if rows else None
 
 
 def refuse(event: int, note: str) -> Operation[None]:
-    """Nobody is told of it."""
+    """Close the event without deliveries."""
     yield Statement(_sql["refuse"], {"event": event, "note": note})

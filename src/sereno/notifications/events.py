@@ -1,4 +1,4 @@
-"""Events as rows, and the walk from an event to its deliveries."""
+"""Stores events and creates their deliveries."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ _changes = msgspec.json.Decoder(list[Change])
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event to be written. `audience`: keys of recipients, or None for all who want it."""
+    """An event to store. `audience`: keys of recipients, or None for all recipients who want it."""
 
     type: str
     payload: bytes
@@ -39,7 +39,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How an event stands. `state`: pending, sent, or overdue: it is due, and nobody has got it yet."""
+    """The status of an event. `state`: pending, sent, or overdue (due, but no delivery was sent yet)."""
 
     id: int
     due_at: datetime
@@ -55,9 +55,10 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class EscalatedDelivery(NamedTuple):
-    """`waiting`: recipients of whom it is too early to say. `ripe`: those who get another channel. `made`: by account.
+    """The result of one escalation step.
 
-    `walked`: the recipient to go on behind; None at the end. `changes`: what was made, for the figures.
+    `waiting`: recipients for whom it is too early to decide. `ripe`: recipients who get the next channel. `made`: new
+    deliveries by account. `walked`: the last recipient of this page; None at the end. `changes`: for the statistics.
     """
 
     waiting: int
@@ -68,10 +69,10 @@ class EscalatedDelivery(NamedTuple):
 
 
 class FanOutStep(NamedTuple):
-    """What a step of a fan-out made.
+    """The result of one fan-out step.
 
-    `waiting`: channel, account, how many deliveries, and in how many seconds they are due. `made`: deliveries, also
-    those that say why nothing is sent. `more`: there are recipients left. `changes`: what was made, for the figures.
+    `waiting`: channel, account, number of deliveries and seconds until they are due. `made`: number of new deliveries,
+    including skipped ones. `more`: recipients are left. `changes`: for the statistics.
     """
 
     waiting: list[tuple[str, str, int, float]]
@@ -81,7 +82,7 @@ class FanOutStep(NamedTuple):
 
 
 def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
-    """Write it; answers its id, and whether it is new."""
+    """Store the event. Return its id and whether it is new."""
     values: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
     values |= {
         "tenant": event.tenant or "",
@@ -103,12 +104,12 @@ def notify(event: NewEvent) -> Operation[tuple[int, bool]]:
 
 
 def name_recipients(event: int) -> Operation[None]:
-    """Those who are named and were never heard of."""
+    """Create the recipients that the event names and that do not exist yet."""
     yield Statement(_sql["name_recipients"], {"event": event})
 
 
 def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> Operation[FanOutStep]:
-    """Deliveries for the next `size` recipients. `batches`: how many go into one call of each channel."""
+    """Create deliveries for the next `size` recipients. `batches`: deliveries per call of each channel."""
     yield Statement(_sql["hold_throttle"], {"event": event})
     sizes = msgspec.json.encode(batches or {}).decode()
     rows = yield Statement(_sql["fan_out"], {"event": event, "size": size, "sizes": sizes})
@@ -121,7 +122,7 @@ def fan_out(event: int, size: int, batches: Mapping[str, int] | None = None) -> 
     return FanOutStep(found, made, bool(more), changes)
 
 
-# What it takes for somebody to count as reached.
+# Delivery states that count as reached, by the `unless` of an escalation step.
 REACHED = {
     "sent": ["sent", "delivered", "read"],
     "delivered": ["delivered", "read"],
@@ -130,19 +131,19 @@ REACHED = {
 
 
 def steps(event: int) -> Operation[list[EscalationStep]]:
-    """The channels behind its channels."""
+    """Return the escalation steps of an event."""
     rows = yield Statement(_sql["steps"], {"event": event})
     return msgspec.json.decode(rows[0][0], type=list[EscalationStep]) if rows else []
 
 
 def unwalked() -> Operation[list[tuple[int, str | None]]]:
-    """Events that are due, and whose audience nobody walks."""
+    """Return (id, tenant) of due events that have no fan-out job."""
     rows = yield Statement(_sql["unwalked"])
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str | None]])
 
 
 def escalate(event: int, step: EscalationStep, walked: int, size: int) -> Operation[EscalatedDelivery]:
-    """Deliveries by the second channel for those whom the first did not reach, of so many recipients behind one."""
+    """Create deliveries on the second channel for those of the next `size` recipients that the first did not reach."""
     rows = yield Statement(
         _sql["escalate"],
         {
@@ -161,7 +162,7 @@ def escalate(event: int, step: EscalationStep, walked: int, size: int) -> Operat
 
 
 def status(kind: str, subject: str | None, key: str | None, tenant: str | None) -> Operation[Status | None]:
-    """How it stands, or None where there is none."""
+    """Return the status of an event, or None if it does not exist."""
     rows = yield Statement(_sql["status"], {"type": kind, "subject": subject, "key": key, "tenant": tenant or ""})
     if not rows:
         return None

@@ -1,7 +1,7 @@
--- Events: written with what made them true, and matched with those who want to hear of them.
+-- Events: stored in the transaction that causes them, and matched with the recipients who want them.
 
 -- name: notify
--- Once for (type, tenant, subject, key): the second one gets the number of the first, and nothing is made.
+-- Once per (type, tenant, subject, key): a duplicate returns the id of the first event and creates nothing.
 with made as (
     insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
                                expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, trace)
@@ -20,21 +20,22 @@ where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %
   and key is not distinct from %(key)s and not exists (select from made);
 
 -- name: name_recipients
--- Those who are named and not known yet: a decision about them needs somebody to be about.
--- In one order: two events that name the same people would wait for each other.
+-- Creates the named recipients that do not exist yet, so that a decision about them can be stored. Ordered by name: two
+-- events that name the same recipients would deadlock otherwise.
 insert into sereno.recipients (tenant, key)
 select tenant, name from sereno.events cross join unnest(audience) as name where id = %(event)s order by name
 on conflict do nothing;
 
 -- name: hold_throttle
--- Of events of one type that is throttled, one at a time is walked: two of them would each count without the other. In a
--- statement of its own, so that the next one sees what was committed while this one waited.
+-- Events of a throttled type are fanned out one at a time: two at once would each miss the deliveries of the other. A
+-- separate statement, so that the next one sees what was committed while this one waited.
 select pg_advisory_xact_lock(hashtext('sereno throttle ' || tenant), hashtext(type)) from sereno.events
 where id = %(event)s and throttle_most is not null;
 
 -- name: fan_out
--- Deliveries for the next recipients of an event, all at once. A broadcast leaves out those who do not want it; somebody
--- who was named gets a row that says why not. The row of the event is locked: two who walk would count the same people.
+-- Creates the deliveries for the next recipients of an event. A broadcast creates none for recipients who do not want
+-- it; a named recipient gets a skipped row with the reason. The event row is locked: two jobs would process the same
+-- recipients.
 with clock as materialized (select sereno.now() as now),
 event as materialized (
     select * from sereno.events where id = %(event)s and matched_at is null for update
@@ -141,14 +142,15 @@ select coalesce((select json_agg(json_build_array(channel, account, count, due_i
                 '[]')::text;
 
 -- name: steps
--- What is tried for those whom a channel did not reach.
+-- The escalation steps of an event.
 select steps::text from sereno.events where id = %(event)s and steps is not null;
 
 -- name: escalate
--- The next channel for those whom the first one did not reach in time, some recipients at a time. One is ripe when all that
--- was tried has ended, or was sent long enough ago. Answers whom it waits for, how far it went and what was made.
+-- Creates deliveries on the next channel for recipients whom the first did not reach in time, one page of recipients
+-- per call. A recipient is ripe when all deliveries have ended or were sent long enough ago. Returns how many
+-- recipients still wait, the last recipient of the page, and the new deliveries.
 with event as materialized (select * from sereno.events where id = %(event)s),
--- What was gathered into another's message fares as that one does.
+-- A delivery that was collected into a digest has the state of the delivery that carried it.
 tried as materialized (
     select d.recipient_id,
            bool_or(fate.state = any(%(reached)s)) as is_reached,
@@ -203,7 +205,7 @@ select (select count(*) from tried where is_meant and not is_ripe and not is_rea
                      select state, reason, count(*) as count from made group by state, reason) as each), '[]')::text;
 
 -- name: status
--- How an event stands: when it is due, whether its audience was walked, and its deliveries by state.
+-- The status of an event: when it is due, whether its fan-out is complete, and its deliveries by state.
 select id, due_at, due_at <= sereno.now(), matched_at,
        coalesce((select json_object_agg(state, count) from (
            select state, count(*) as count from sereno.deliveries where event_id = events.id group by state) as each), '{}')::text
@@ -211,7 +213,7 @@ from sereno.events
 where type = %(type)s and tenant = %(tenant)s and subject is not distinct from %(subject)s and key is not distinct from %(key)s;
 
 -- name: unwalked
--- Events that are due and whose audience nobody walks, as it seems: the job that did it is gone.
+-- Events that are due and have no fan-out job, because the job was deleted or lost.
 select coalesce(json_agg(json_build_array(id, nullif(tenant, ''))), '[]')::text
 from (select id, tenant from sereno.events
       where matched_at is null and due_at < sereno.now() - interval '1 minute' order by due_at limit 1000) as late

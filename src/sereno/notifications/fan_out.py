@@ -1,8 +1,8 @@
 """event ──▶ deliveries ──▶ messages ──▶ receipts.
 
-Tasks of ours, in the hands of ordinary workers. A job for a channel is a token: whoever has it takes the next batch of
-what is due there, so no delivery belongs to a job before it is being sent, and a job that dies takes none along.
-Sending has a room of its own: `dispatch`.
+Runs as tasks of sereno in ordinary workers. A job for a channel is a token: it claims the next batch of due deliveries
+of that channel. A delivery belongs to a job only while it is being sent, so a job that dies loses none.
+The module `deliveries.sender` does the sending.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,17 +24,17 @@ from sereno.notifications.deliveries.receipts import ReceiptQuestion, ReceiptRes
 from sereno.notifications.deliveries.send_jobs import SendJobs
 from sereno.notifications.deliveries.sender import DeliverySender
 
-# Recipients of one step of a fan-out: long enough to be quick, short enough that a crash repeats little.
+# Recipients per fan-out step: large enough to be fast, small enough that a crash repeats little work.
 STEP = 5000
-# Those who wait for another channel are not looked at more often than this many seconds.
+# Shortest interval in seconds between two escalation checks of an event.
 MOST_OFTEN = 5.0
 
-# The job that looks at an event again, in so many seconds.
-LookAgain = Callable[[int, float], Sequence[NewJob]]
+# Returns the job that checks an event for escalation after a delay in seconds.
+EscalationJob = Callable[[int, float], Sequence[NewJob]]
 
 
 class FanOut:
-    """Carries events to people."""
+    """Creates the deliveries of events, escalates them, and applies receipts."""
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class FanOut:
         channels: Mapping[str, Channel],
         dispatch: DeliverySender,
         recorder: OutcomeRecorder,
-        turns: SendJobs,
-        escalation: LookAgain,
+        send_jobs: SendJobs,
+        escalation: EscalationJob,
         fan_out_again: Callable[[int, str | None], Sequence[NewJob]],
     ) -> None:
         self._database = database
         self._channels = channels
         self._dispatch = dispatch
         self._recorder = recorder
-        self._send_jobs = turns
+        self._send_jobs = send_jobs
         self._escalation = escalation
         self._fan_out_again = fan_out_again
 
     # event ──▶ deliveries
 
     async def fan_out(self, event: int) -> int:
-        """All deliveries of an event, step by step; a step that was made is not made again. Answers how many."""
+        """Create all deliveries of an event, step by step; a committed step is not repeated. Return their number."""
         await self._database.arun(events.name_recipients(event))
         total, more = 0, True
         while more:
@@ -66,8 +66,8 @@ class FanOut:
             total, more = total + walked.made, walked.more
         steps = await self._database.arun_one(events.steps(event))
         if steps:
-            first_look = min(step.after for step in steps)
-            await self._database.arun(transitions.enqueue(self._escalation(event, first_look)))
+            first_check = min(step.after for step in steps)
+            await self._database.arun(transitions.enqueue(self._escalation(event, first_check)))
         return total
 
     def _walk(self, event: int) -> Operation[events.FanOutStep]:
@@ -81,7 +81,7 @@ class FanOut:
         return walked
 
     async def escalate(self, event: int) -> None:
-        """Those whom a channel did not reach in time are told by the next; looks again until all is decided."""
+        """Create deliveries on the next channel for recipients not reached in time; repeat until all are decided."""
         steps = await self._database.arun_one(events.steps(event))
         waiting = made = 0
         for step in steps:
@@ -90,7 +90,7 @@ class FanOut:
                 found = await self._database.arun(self._escalate(event, step, walked))
                 self._recorder.figures.made(found.changes)
                 made, waiting, walked = made + found.ripe, waiting + found.waiting, found.walked
-        # Whoever has just been given to the next channel may need the one behind it.
+        # A recipient who was just passed to the next channel may need the channel after that.
         if waiting or (made and len(steps) > 1):
             again = max(MOST_OFTEN, min(step.after for step in steps) / 2)
             await self._database.arun(transitions.enqueue(self._escalation(event, again)))
@@ -100,7 +100,7 @@ class FanOut:
         tokens: list[NewJob] = []
         for account, count in found.made:
             tokens += self._send_jobs.for_deliveries(step.second, account, count, self._dispatch.batch_of(step.second))
-        # All of them in one call, which meets their unique keys in one order.
+        # One call for all tokens, so that their unique keys are locked in one order.
         if tokens:
             yield from transitions.enqueue(tokens)
         return found
@@ -108,27 +108,28 @@ class FanOut:
     # messages ──▶ receipts
 
     async def receipts(self, channel: str, account: str) -> int:
-        """Ask what became of those whose provider can be asked now; answers how many were asked for."""
+        """Request the receipts that are due from the provider. Return the number of deliveries that were requested."""
         known = self._channels.get(channel)
         if known is None or known.receipts_after is None:
-            # Nobody here can ask; a worker with other code may, until their time is over.
+            # This code cannot request receipts; a worker with other code may, until the receipts expire.
             await self._database.arun(receipts.end_asking(channel, account))
             return 0
-        questions, count = await self._database.arun(self._ask(known, account))
-        asked_for: dict[str, list[int]] = {}
+        questions, count = await self._database.arun(self._request_receipts(known, account))
+        requested: dict[str, list[int]] = {}
         for question in questions:
             for delivery, name in question.deliveries:
-                asked_for.setdefault(name, []).append(delivery)
-        exchange = await self._dispatch.exchange(channel, account) if asked_for else None
-        said: Sequence[Receipt] = ()
+                requested.setdefault(name, []).append(delivery)
+        exchange = await self._dispatch.exchange(channel, account) if requested else None
+        received: Sequence[Receipt] = ()
         if exchange is not None:
-            said = [each for each in await known.receipts(list(asked_for), exchange) if each.provider_id in asked_for]
-        if questions and (exchange is not None or not asked_for):
-            await self._heard(channel, account, questions, asked_for, said)
+            found = await known.receipts(list(requested), exchange)
+            received = [each for each in found if each.provider_id in requested]
+        if questions and (exchange is not None or not requested):
+            await self._record_receipts(channel, account, questions, requested, received)
         return count
 
-    def _ask(self, known: Channel, account: str) -> Operation[tuple[list[ReceiptQuestion], int]]:
-        """Whom to ask for, and the job that asks again, together: nobody may live to hear the answer."""
+    def _request_receipts(self, known: Channel, account: str) -> Operation[tuple[list[ReceiptQuestion], int]]:
+        """Claim due receipts and enqueue the next request in one transaction: this worker may die before the reply."""
         after = known.receipts_after or 0.0
         questions, count = yield from receipts.ask(known.name, account, most=known.receipts_batch, again=after)
         tokens = [self._send_jobs.to_ask(known.name, account)] if count >= known.receipts_batch else []
@@ -138,33 +139,33 @@ class FanOut:
             yield from transitions.enqueue(tokens)
         return questions, count
 
-    async def _heard(
+    async def _record_receipts(
         self,
         channel: str,
         account: str,
         questions: Sequence[ReceiptQuestion],
-        asked_for: Mapping[str, Sequence[int]],
-        said: Sequence[Receipt],
+        requested: Mapping[str, Sequence[int]],
+        received: Sequence[Receipt],
     ) -> None:
-        """What was answered, and what is to be asked for again, together."""
-        answered = {each.provider_id for each in said if each.outcome in receipts.OUTCOMES}
+        """Apply the receipts and reschedule those that are missing, in one transaction."""
+        answered = {each.provider_id for each in received if each.outcome in receipts.OUTCOMES}
         left_over = {
             question.batch: [delivery for delivery, name in question.deliveries if name not in answered]
             for question in questions
         }
-        applied = await self._database.arun(self._apply(channel, account, said, asked_for, left_over=left_over))
+        applied = await self._database.arun(self._apply(channel, account, received, requested, left_over=left_over))
         self._recorder.figures.heard(channel, account, applied.told)
-        await self._pause_if_down(channel, account, said)
+        await self._pause_if_down(channel, account, received)
 
-    async def received(self, channel: str, account: str, said: Sequence[Receipt]) -> int:
-        """What a provider tells by itself; answers how many deliveries it moved."""
-        applied = await self._database.arun(self._apply(channel, account, said))
+    async def received(self, channel: str, account: str, received: Sequence[Receipt]) -> int:
+        """Apply receipts that a provider sent to the webhook. Return the number of deliveries that changed."""
+        applied = await self._database.arun(self._apply(channel, account, received))
         self._recorder.figures.heard(channel, account, applied.told)
-        await self._pause_if_down(channel, account, said)
+        await self._pause_if_down(channel, account, received)
         return applied.moved
 
-    async def _pause_if_down(self, channel: str, account: str, said: Sequence[Receipt]) -> None:
-        down = next((receipt for receipt in said if receipt.outcome == "down"), None)
+    async def _pause_if_down(self, channel: str, account: str, received: Sequence[Receipt]) -> None:
+        down = next((receipt for receipt in received if receipt.outcome == "down"), None)
         if down is not None:
             await self._recorder.pause(channel, account, one_line(down.code), one_line(down.message))
 
@@ -172,38 +173,38 @@ class FanOut:
         self,
         channel: str,
         account: str,
-        said: Sequence[Receipt],
-        asked_for: Mapping[str, Sequence[int]] | None = None,
+        received: Sequence[Receipt],
+        requested: Mapping[str, Sequence[int]] | None = None,
         *,
         left_over: Mapping[int, Sequence[int]] | None = None,
         told_before: bool = False,
     ) -> Operation[ReceiptResult]:
         delays = self._recorder.policy(channel).delays
         applied = yield from receipts.apply(
-            channel, account, said, delays, asked_for, left_over=left_over, told_before=told_before
+            channel, account, received, delays, requested, left_over=left_over, told_before=told_before
         )
         tokens = [token for wait in applied.again for token in self._send_jobs.to_send(channel, account, 1, wait)]
         if tokens:
             yield from transitions.enqueue(tokens)
         return applied
 
-    # whatever was left behind
+    # Recovery
 
     async def sweep(self) -> None:
-        """What is due and nobody carries, because a job was cancelled, deleted or died: somebody takes its turn."""
+        """Enqueue jobs for due work whose job was cancelled, deleted or died, and apply receipts that came early."""
         await self._database.arun(self._sweep())
-        while (heard := await self._database.arun(self._apply_early())) is not None:
-            channel, account, applied = heard
+        while (result := await self._database.arun(self._apply_early())) is not None:
+            channel, account, applied = result
             self._recorder.figures.heard(channel, account, applied.told)
 
     def _apply_early(self) -> Operation[tuple[str, str, ReceiptResult] | None]:
-        """The early receipts of one channel and account: taken and counted together, or not at all."""
+        """Apply the early receipts of one channel and account, and remove them, in one transaction."""
         found = yield from receipts.early()
         if not found:
             return None
-        said = [msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt) for early in found]
+        received = [msgspec.convert({**early.receipt, "provider_id": early.provider_id}, Receipt) for early in found]
         channel, account = found[0].channel, found[0].account
-        return channel, account, (yield from self._apply(channel, account, said, told_before=True))
+        return channel, account, (yield from self._apply(channel, account, received, told_before=True))
 
     def _sweep(self) -> Operation[None]:
         tokens: list[NewJob] = []

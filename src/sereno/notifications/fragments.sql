@@ -1,7 +1,8 @@
--- What several queries share: a line "-- use: notifications.NAME" in a query stands for the lines of the fragment.
+-- Shared fragments: a line "-- use: notifications.NAME" in a query is replaced by the lines of the fragment.
 
 -- fragment: delivery_terms
--- Of deliveries. A word without a field is a part of what a delivery is known by.
+-- Search terms of deliveries. A term without a field matches part of the channel, tenant, provider id, event or
+-- recipient key.
 -- use: search.terms_begin
                when 'state' then state like any(patterns)
                when 'channel' then channel like any(patterns)
@@ -21,15 +22,15 @@
                when 'changed' then date_part('epoch', changed_at) >= low and date_part('epoch', changed_at) < high
                when 'event' then (select of_it.type from sereno.events of_it where of_it.id = event_id) like any(patterns)
                when 'subject' then (select of_it.subject from sereno.events of_it where of_it.id = event_id) like any(patterns)
-               when 'recipient' then (select told.key from sereno.recipients told where told.id = recipient_id) like any(patterns)
+               when 'recipient' then (select r.key from sereno.recipients r where r.id = recipient_id) like any(patterns)
                else channel ilike any(patterns) or tenant ilike any(patterns) or provider_id ilike any(patterns)
                     or exists (select from sereno.events of_it where of_it.id = event_id
                                and (of_it.type ilike any(patterns) or of_it.subject ilike any(patterns)))
-                    or exists (select from sereno.recipients told where told.id = recipient_id and told.key ilike any(patterns))
+                    or exists (select from sereno.recipients r where r.id = recipient_id and r.key ilike any(patterns))
 -- use: search.terms_end
 
 -- fragment: locked_deliveries
--- The deliveries of `wanted` and those that were gathered into them, locked in the order of their ids.
+-- Locks the deliveries of `wanted` and the deliveries that were collected into them (digests), ordered by id.
 locked as materialized (
     select d.id from sereno.deliveries d
     where d.id = any(array(

@@ -1,4 +1,4 @@
-"""Notifications as a person sees and steers them: events, deliveries, recipients, channels."""
+"""Operator actions on notifications: events, deliveries, recipients, channels."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,21 +31,21 @@ from sereno.notifications.rows import (
 from sereno.search.sql_terms import SearchParams
 from sereno.text import check_text
 
-# What a person may send back to work: it ended without having arrived, or nobody knows.
+# States that an operator may requeue: the delivery ended without arriving, or its outcome is unknown.
 REQUEUEABLE = ("skipped", "failed", "invalid", "expired", "dead", "unknown", "bounced")
-# One command sends back so many, of so many that it looks at.
+# Most deliveries that one command requeues, and the number of newest deliveries that it searches.
 MOST_REQUEUED = 10_000
 REQUEUE_WINDOW = 1_000_000
-# In an error: as many names as one reads.
+# Names listed in an error message.
 NAMED = 8
-# Of an address, so many letters are shown at each end.
+# Characters of a masked address that are shown at each end.
 SHOWN = 4
 LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TallyLine:
-    """So many deliveries of an event by one channel are in one state, for one reason."""
+    """The number of deliveries of an event on one channel in one state, for one reason."""
 
     channel: str
     state: str
@@ -55,7 +55,7 @@ class TallyLine:
 
 @dataclass(frozen=True, slots=True)
 class EventDetail:
-    """One event, and what became of it."""
+    """One event and the tally of its deliveries."""
 
     event: EventRow
     total: Count
@@ -64,7 +64,7 @@ class EventDetail:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDetail:
-    """One delivery, and what its provider said later."""
+    """One delivery and its receipts."""
 
     delivery: DeliveryRow
     receipts: list[ReceiptRow]
@@ -72,7 +72,7 @@ class DeliveryDetail:
 
 @dataclass(frozen=True, slots=True)
 class RecipientDetail:
-    """Somebody: how to reach them, what they want. `unread`: in their inbox, up to a thousand."""
+    """A recipient with addresses and preferences. `unread`: messages in the inbox, counted up to a thousand."""
 
     recipient: RecipientRow
     addresses: list[AddressRow]
@@ -82,7 +82,7 @@ class RecipientDetail:
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """A channel: what waits for it, how the newest deliveries fared, and for whom it is paused."""
+    """A channel: its pending deliveries, the outcomes of the newest ones, and its pauses."""
 
     channel: str
     is_known: bool
@@ -94,13 +94,13 @@ class ChannelState:
 
 
 def masked(address: str) -> str:
-    """An address that its owner recognises and nobody else can use."""
+    """Return the address masked: its owner recognises it, others cannot use it."""
     ends = min(SHOWN, len(address) // 4)
     return f"{address[:ends]}…{address[-ends:]}" if ends else "…"
 
 
 def unknown_type(name: str, known: Iterable[str]) -> str:
-    """What to say of an event type that nobody has heard of."""
+    """Return the error message for an unknown event type."""
     names = sorted(known)
     if not names:
         return f"there is no event type {name!r:.80}, and no other: declare it with app.event(…)"
@@ -122,16 +122,17 @@ def list_events(
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[EventLine]]:
-    """The newest first; `before`: the id at which the page before ended. `search_params`: what a search asks."""
+    """Return events, newest first; `before`: the last id of the previous page. `search_params`: search terms."""
     _check_texts(type=kind, tenant=tenant)
-    look = notification_queries.events(
-        kind=kind, tenant=tenant, since=since, before=before, limit=limit, search_params=search_params
+    return (
+        yield from notification_queries.events(
+            kind=kind, tenant=tenant, since=since, before=before, limit=limit, search_params=search_params
+        )
     )
-    return (yield from look)
 
 
 def show_event(number: int) -> Operation[EventDetail]:
-    """With what it says, and what became of its deliveries; ConfigurationError if there is none."""
+    """Return the event with its payload and the tally of its deliveries; ConfigurationError if it does not exist."""
     row = (yield from notification_queries.event(number)) if _is_id(number) else None
     if row is None:
         raise ConfigurationError(f"no event has the id {number}: `sereno event list` shows the newest")
@@ -145,14 +146,14 @@ def show_event(number: int) -> Operation[EventDetail]:
 def list_deliveries(
     wanted: DeliveryFilter | None = None, *, limit: int = 50, before: int | None = None
 ) -> Operation[list[DeliveryLine]]:
-    """The newest first; `before`: the id at which the page before ended."""
+    """Return deliveries, newest first; `before`: the last id of the previous page."""
     chosen = wanted or DeliveryFilter()
     yield from check_filter(chosen)
     return (yield from notification_queries.deliveries(chosen, before=before, limit=limit))
 
 
 def show_delivery(number: int) -> Operation[DeliveryDetail]:
-    """With its event, its address and its receipts; ConfigurationError if there is none."""
+    """Return the delivery with its event, address and receipts; ConfigurationError if it does not exist."""
     row = (yield from notification_queries.delivery(number)) if _is_id(number) else None
     if row is None:
         raise ConfigurationError(f"no delivery has the id {number}: `sereno delivery list` shows the newest")
@@ -160,7 +161,7 @@ def show_delivery(number: int) -> Operation[DeliveryDetail]:
 
 
 def requeueable(wanted: DeliveryFilter) -> Operation[list[DeliveryLine]]:
-    """What `requeue` would send back to work, the newest first; no more than MOST_REQUEUED."""
+    """Return the deliveries that `requeue` would send again, newest first, at most MOST_REQUEUED."""
     states = [state for state in REQUEUEABLE if wanted.states is None or state in wanted.states]
     chosen = replace(wanted, states=states)
     yield from check_filter(chosen)
@@ -170,7 +171,7 @@ def requeueable(wanted: DeliveryFilter) -> Operation[list[DeliveryLine]]:
 
 
 def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:
-    """How many by channel, by state and by event type."""
+    """Count the deliveries by channel, by state and by event type."""
     return {
         "channel": dict(Counter(line.channel for line in lines).most_common()),
         "state": dict(Counter(line.state for line in lines).most_common()),
@@ -179,7 +180,7 @@ def tally(lines: Sequence[DeliveryLine]) -> dict[str, dict[str, int]]:
 
 
 def check_filter(wanted: DeliveryFilter) -> Operation[None]:
-    """ConfigurationError if there is no such event or recipient."""
+    """Raise ConfigurationError if the event or recipient of the filter does not exist."""
     _check_texts(
         channel=wanted.channel,
         recipient=wanted.recipient,
@@ -204,26 +205,27 @@ def list_recipients(
     limit: int = 50,
     before: int | None = None,
 ) -> Operation[list[RecipientLine]]:
-    """The newest first; "user:*" is a pattern. `search_params`: what a search asks."""
+    """Return recipients, newest first; `pattern` such as "user:*". `search_params`: search terms."""
     _check_texts(pattern=pattern, tenant=tenant)
-    look = notification_queries.recipients(
-        pattern=pattern, tenant=tenant, before=before, limit=limit, search_params=search_params
+    return (
+        yield from notification_queries.recipients(
+            pattern=pattern, tenant=tenant, before=before, limit=limit, search_params=search_params
+        )
     )
-    return (yield from look)
 
 
 def find_recipient(key: str, *, tenant: str | None = None) -> Operation[RecipientRow]:
-    """One, or ConfigurationError that says how to make one."""
+    """Return the recipient, or raise ConfigurationError that says how to create it."""
     _check_texts(recipient=key, tenant=tenant)
     row = yield from notification_queries.recipient(key, tenant=tenant)
     if row is None:
         where = f" in the tenant {tenant}" if tenant else " without a tenant (others: --tenant)"
-        raise ConfigurationError(f"there is no recipient {key!r:.80}{where}: `sereno recipient set` makes one")
+        raise ConfigurationError(f"there is no recipient {key!r:.80}{where}: `sereno recipient set` creates one")
     return row
 
 
 def show_recipient(key: str, *, tenant: str | None = None) -> Operation[RecipientDetail]:
-    """With the ways to reach them and what they want."""
+    """Return the recipient with its addresses and preferences."""
     row = yield from find_recipient(key, tenant=tenant)
     addresses = yield from notification_queries.addresses(row.id)
     preferences = yield from notification_queries.preferences(row.id, tenant=tenant)
@@ -235,7 +237,7 @@ def show_recipient(key: str, *, tenant: str | None = None) -> Operation[Recipien
 
 
 def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelState]]:
-    """Those that the code knows, and those that the database has seen."""
+    """Return the channels that the code declares and those found in the database."""
     lines = yield from notification_queries.channels(known)
     pauses = yield from notification_queries.pauses()
     return [
@@ -255,7 +257,7 @@ def list_channels(known: Collection[str] = ()) -> Operation[list[ChannelState]]:
 def pause_channel(
     channel: str, reason: str, *, account: str | None = None, actor: str | None = None
 ) -> Operation[bool]:
-    """Nothing leaves by it, for anybody or for one account, until it is resumed. False when it was paused already."""
+    """Stop sending on a channel, or on one account, until it is resumed. Return False if it was already paused."""
     _check_texts(channel=channel, reason=reason, account=account)
     changed = yield from delivery_store.pause_channel(channel, account or "", reason)
     if changed:
@@ -263,17 +265,17 @@ def pause_channel(
     return changed
 
 
-# The record
+# Audit
 
 
 def noted(action: str, subject: str, detail: Mapping[str, Any], *, actor: str | None = None) -> Operation[None]:
-    """Who did what. Addresses go in masked."""
+    """Record an action in the audit log. The caller masks addresses."""
     check_text("actor", actor)
     yield from audit.audit(actor or default_actor(), action, subject, detail)
 
 
 def _is_id(number: int) -> bool:
-    """Whether a row can have it; PostgreSQL refuses others."""
+    """Return whether the number is a valid bigint id; PostgreSQL rejects larger ones."""
     return 0 < number <= LARGEST_ID
 
 

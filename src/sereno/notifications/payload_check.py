@@ -1,4 +1,4 @@
-"""Events that SQL wrote: whether their payload is what the code expects, looked at before anybody is told."""
+"""Checks the payload of events that were created in SQL, before their deliveries are created."""
 
 import logging
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from sereno.telemetry.log_events import emit
 
 
 async def can_be_told(database: Database, definitions: Mapping[str, EventDefinition], event: int) -> bool:
-    """False for an event whose payload has the wrong shape: it is closed, and its note says why.
+    """Return False for an event whose payload does not match its type; the event is closed with a note.
 
-    Of a type that this code does not declare, nothing can be said.
+    An event of a type that this code does not declare is not checked.
     """
     found = await database.arun_one(event_types.unchecked(event))
     definition = definitions.get(found[0]) if found else None
@@ -28,7 +28,7 @@ async def can_be_told(database: Database, definitions: Mapping[str, EventDefinit
         emit(
             logging.WARNING,
             "event.refused",
-            f"event {event} ({definition.name}): a payload of the wrong shape, so nobody is told; see its note",
+            f"event {event} ({definition.name}): payload of the wrong shape, no deliveries were created; see its note",
             event_id=event,
             event_type=definition.name,
         )

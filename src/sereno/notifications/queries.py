@@ -1,4 +1,4 @@
-"""What a person may see of events, deliveries, recipients and channels. Every look has a bound."""
+"""Read queries for events, deliveries, recipients and channels. Every query is bounded."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -27,16 +27,16 @@ from sereno.search.sql_terms import SearchParams, like_exactly
 _sql = queries("notifications/queries")
 T = TypeVar("T")
 
-# No list looks further back than this.
+# Newest rows that a list searches.
 WINDOW = 100_000
-# As many events are looked into for the deliveries of one recipient.
+# Newest events that are searched for the deliveries of one recipient.
 EVENT_WINDOW = 10_000
-# Of the deliveries of one event, so many are counted; of those that wait for a channel, so many.
+# Upper bounds of counts: deliveries of one event, and pending deliveries of one channel.
 TALLY_BOUND = 100_000
 PENDING_BOUND = 10_000
-# Parts of one thing on its page: addresses, preferences, receipts, reasons.
+# Rows of one kind on a detail page: addresses, preferences, receipts, reasons.
 MOST_PARTS = 200
-# Keys of an audience on a page.
+# Keys of an audience on a detail page.
 MOST_NAMED = 20
 
 
@@ -68,7 +68,7 @@ def events(
 
 
 def _along(search_params: SearchParams | None) -> dict[str, Any]:
-    """Which index finds what is searched for."""
+    """Return the parameters that choose the index for the search."""
     if search_params is None:
         return {"along": "newest", "terms": None, "ids": None, "subject": None, "trace": None}
     found = {
@@ -91,13 +91,13 @@ def types(most: int) -> Operation[list[str]]:
 
 
 def events_for(kind: str, *, tenant: str | None, recipient: str | None, most: int) -> Operation[list[EventRow]]:
-    """The newest ones of a type that are for this recipient; without one, for anybody."""
+    """Return the newest events of a type for one recipient, or for any recipient."""
     params = {"type": kind, "tenant": tenant or "", "recipient": recipient, "most": most, "window": WINDOW}
     return _rows(EventRow, (yield Statement(_sql["events_for"], params)))
 
 
 def event_tally(number: int) -> Operation[list[tuple[str, str, str | None, int]]]:
-    """Channel, state, reason and how many, the most first."""
+    """Return channel, state, reason and count, the largest count first."""
     params = {"event": number, "bound": TALLY_BOUND, "most": MOST_PARTS}
     rows = yield Statement(_sql["event_tally"], params)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
@@ -132,7 +132,7 @@ def recipients(
     limit: int,
     search_params: SearchParams | None = None,
 ) -> Operation[list[RecipientLine]]:
-    """In a pattern, * stands for anything."""
+    """`pattern`: * matches any text."""
     like = None if pattern is None else like_exactly(pattern).replace("*", "%")
     params: dict[str, Any] = {"pattern": like, "tenant": tenant, "before": before, "limit": limit}
     params |= {"keys": None, "terms": None}
@@ -156,7 +156,7 @@ def addresses(recipient: int) -> Operation[list[AddressRow]]:
 
 
 def preferences(recipient: int | None, *, tenant: str | None) -> Operation[list[PreferenceRow]]:
-    """Their own and the defaults of the tenant; those that decide first come first."""
+    """Return the recipient's preferences and the defaults of the tenant, the highest priority first."""
     params = {"recipient": recipient, "tenant": tenant or "", "most": MOST_PARTS}
     return _rows(PreferenceRow, (yield Statement(_sql["preferences"], params)))
 
@@ -166,6 +166,6 @@ def pauses() -> Operation[list[ChannelPause]]:
 
 
 def channels(known: Collection[str]) -> Operation[list[ChannelLine]]:
-    """Those that the code knows, and those that the database has seen."""
+    """Return the channels that the code declares and those found in the database."""
     params = {"known": sorted(known), "window": WINDOW, "bound": PENDING_BOUND, "most": MOST_PARTS}
     return _rows(ChannelLine, (yield Statement(_sql["channels"], params)))

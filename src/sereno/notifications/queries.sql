@@ -1,13 +1,13 @@
--- What a person may see of events, deliveries, recipients and channels. Nothing here looks further than a window: no screen
--- reads a million rows. Secrets (keys of addresses, settings of accounts) are never asked for.
+-- Read queries for events, deliveries, recipients and channels. Each reads at most a window of rows: no screen reads a
+-- million rows. Secrets (keys of addresses, settings of accounts) are never selected.
 
 -- name: clock
--- What time it is, for words such as "in 5 minutes".
+-- The clock of the database, for relative times such as "in 5 minutes".
 select sereno.now();
 
 -- name: events
--- The newest first. By id, of one subject or of one trace: along its own index. Else among the newest. Only one of the four
--- is read.
+-- Newest first. By ids, subject or trace with their own index, else among the newest. Only one of the four branches is
+-- read.
 select row_to_json(page)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note
@@ -52,19 +52,19 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
 order by id desc;
 
 -- name: event
--- One, with what it says. Of the recipients that it names, the first few.
+-- One event with its payload, and the first recipients that it names.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload, audience[1:%(most)s] as audience
       from sereno.events where id = %(event)s) as found;
 
 -- name: types
--- Kinds of events that there were lately, the newest first.
+-- Types of recent events, newest first.
 select type from (select id, type from sereno.events order by id desc limit %(window)s) as newest
 group by type order by max(id) desc limit %(most)s;
 
 -- name: events_for
--- The newest events of a type that are for somebody: those that name them, and those for all. Or, of those, for anybody.
+-- The newest events of a type for one recipient: those that name the recipient, and broadcasts. Without one: all.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, key, category, channels, cardinality(audience) as named,
              critical, opt_in, due_at, expires_at, created_at, matched_at, walked, note, sereno.shown(payload) as payload
@@ -75,15 +75,15 @@ from (select id, type, nullif(tenant, '') as tenant, subject, key, category, cha
 order by id desc;
 
 -- name: event_tally
--- What became of the deliveries of an event, counted up to a bound.
+-- Deliveries of an event by channel, state and reason, counted up to a bound.
 select channel, state, reason, count(*)
 from (select channel, state, reason from sereno.deliveries where event_id = %(event)s limit %(bound)s + 1) as counted
 group by channel, state, reason
 order by count(*) desc, channel, state, reason limit %(most)s;
 
 -- name: deliveries
--- The newest first. By id, or of an event: along its own index. Of a recipient: by looking into the newest events. Else
--- among the newest. Only one of the four is read.
+-- Newest first. By ids or event with their own index; of a recipient through the newest events; else among the newest.
+-- Only one of the four branches is read.
 with who as materialized (
     select id from sereno.recipients where tenant = coalesce(%(tenant)s::text, '') and key = %(recipient)s
 ),
@@ -146,16 +146,16 @@ from (select d.id, d.state, e.type as event, d.event_id, r.key as recipient, d.c
       where d.id = %(delivery)s) as found;
 
 -- name: receipts
--- What a provider said of one, among what was said lately.
-select row_to_json(said)::text
+-- Receipts of one delivery, among the newest receipts.
+select row_to_json(found)::text
 from (select id, receipt_id, outcome, code, at
       from (select * from sereno.receipts order by id desc limit %(window)s) as newest
       where delivery_id = %(delivery)s
-      order by id desc limit %(most)s) as said
+      order by id desc limit %(most)s) as found
 order by id desc;
 
 -- name: deliveries_for
--- What became of some events for one recipient.
+-- Deliveries of some events for one recipient.
 select row_to_json(line)::text
 from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_at, d.created_at, d.changed_at, d.reason,
              d.error_code, d.error_message, d.expires_at, d.job_id, d.receipt_at, d.account, a.address
@@ -164,8 +164,8 @@ from (select d.id, d.state, d.event_id, d.channel, d.attempts, d.due_at, d.sent_
       order by d.event_id desc, d.channel, d.id limit %(most)s) as line;
 
 -- name: recipients
--- The newest first, among the newest, and by which channels each can be reached. Of a tenant, whole keys are found by
--- their index.
+-- Newest first, among the newest recipients, with the channels of their active addresses. Within a tenant, exact keys
+-- use the index.
 select row_to_json(line)::text
 from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, page.zone, page.created_at, page.changed_at,
              array(select channel from (select channel from sereno.addresses
@@ -200,13 +200,13 @@ from (select page.id, page.key, nullif(page.tenant, '') as tenant, page.locale, 
 order by id desc;
 
 -- name: recipient
--- One, by the key that the application knows them by.
+-- One recipient, by the key of the application.
 select row_to_json(found)::text
 from (select id, key, nullif(tenant, '') as tenant, locale, zone, sereno.shown(data) as data, created_at, changed_at
       from sereno.recipients where tenant = %(tenant)s and key = %(key)s) as found;
 
 -- name: addresses
--- The ways to reach somebody, without what belongs to them beside their text.
+-- Addresses of a recipient, without their secret keys.
 select row_to_json(found)::text
 from (select id, channel, address, keys is not null as has_keys, state, reason, created_at, changed_at
       from sereno.addresses where recipient_id = %(recipient)s
@@ -214,7 +214,7 @@ from (select id, channel, address, keys is not null as has_keys, state, reason, 
 order by channel, id;
 
 -- name: preferences
--- What somebody wants, and the defaults that hold for them; what decides first comes first.
+-- Preferences of a recipient and the defaults of the tenant, the highest priority first.
 select row_to_json(found)::text
 from (select id, nullif(tenant, '') as tenant, recipient_id is not null as is_own, category, event, channel, wanted,
              sereno.shown(filter) as condition, quiet, changed_at, weight
@@ -224,14 +224,14 @@ from (select id, nullif(tenant, '') as tenant, recipient_id is not null as is_ow
 order by weight desc, id;
 
 -- name: pauses
--- Channels that do not work until somebody has mended them.
+-- Paused channels.
 select row_to_json(found)::text
 from (select channel, account, reason, since from sereno.channel_pauses order by channel, account limit %(most)s) as found
 order by channel, account;
 
 -- name: channels
--- Those that the code knows, that something waits for, that somebody has an address of, or that were used lately. Names are
--- found by skipping along an index; what became of deliveries is counted among the newest.
+-- Channels that the code declares, that have pending deliveries or addresses, or that were used recently. The names are
+-- found with index skip scans; outcomes are counted among the newest deliveries.
 with recursive waiting(channel) as (
     (select channel from sereno.batches where purpose = 'send' and job_id is null order by channel limit 1)
     union all

@@ -1,4 +1,4 @@
-"""Whole addresses, for somebody who works with them; that they looked is part of the audit."""
+"""Unmasked addresses for operators; every access is recorded in the audit log."""
 
 from sereno.database.statement import Operation
 from sereno.notifications import operations as notifications
@@ -6,7 +6,7 @@ from sereno.notifications.operations import DeliveryDetail, RecipientDetail
 
 
 def reveal_recipient(found: RecipientDetail, *, actor: str | None = None) -> Operation[RecipientDetail]:
-    """Somebody as they are, with their addresses."""
+    """Return the recipient with unmasked addresses, and record the access."""
     row = found.recipient
     detail = {"tenant": row.tenant, "addresses": len(found.addresses)}
     yield from notifications.noted("recipient.reveal", f"recipient {row.key}", detail, actor=actor)
@@ -14,7 +14,7 @@ def reveal_recipient(found: RecipientDetail, *, actor: str | None = None) -> Ope
 
 
 def reveal_delivery(found: DeliveryDetail, *, actor: str | None = None) -> Operation[DeliveryDetail]:
-    """A delivery as it is, with its address."""
+    """Return the delivery with its unmasked address, and record the access."""
     row = found.delivery
     detail = {"tenant": row.tenant, "recipient": row.recipient, "channel": row.channel}
     yield from notifications.noted("delivery.reveal", f"delivery {row.id}", detail, actor=actor)

@@ -1,4 +1,4 @@
-"""Events, deliveries, recipients and channels as a person sees them: the rows of the read operations, by name."""
+"""Row types of the read operations: events, deliveries, recipients and channels."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from sereno.notifications.recipients.quiet_hours import DAYS, QuietHours
 
 
 class EventLine(msgspec.Struct, kw_only=True):
-    """An event. `named`: how many recipients it names; None for all who want it. `walked`: up to whom it came."""
+    """An event. `named`: number of named recipients; None for a broadcast. `walked`: the last recipient fanned out."""
 
     id: int
     type: str
@@ -31,14 +31,14 @@ class EventLine(msgspec.Struct, kw_only=True):
 
 
 class EventRow(EventLine, kw_only=True):
-    """With what it says, and the first of those whom it names."""
+    """An event with its payload and the first recipients that it names."""
 
     payload: msgspec.Raw
     audience: list[str] | None = None
 
 
 class DeliveryLine(msgspec.Struct, kw_only=True):
-    """A delivery as a list shows it. `event`, `recipient`: None when that is gone."""
+    """A delivery in a list. `event`, `recipient`: None when that row was deleted."""
 
     id: int
     state: str
@@ -58,7 +58,7 @@ class DeliveryLine(msgspec.Struct, kw_only=True):
 
 
 class DeliveryRow(DeliveryLine, kw_only=True):
-    """Everything that its own row holds, with its address and its event; `payload` is null when that is gone."""
+    """A delivery with its address and event; `payload` is null when the event was deleted."""
 
     recipient_id: int
     address_id: int | None
@@ -77,7 +77,7 @@ class DeliveryRow(DeliveryLine, kw_only=True):
 
 
 class DeliveryDetailRow(msgspec.Struct, kw_only=True):
-    """What became of an event for one recipient."""
+    """A delivery of one recipient, for `why`."""
 
     id: int
     state: str
@@ -99,7 +99,7 @@ class DeliveryDetailRow(msgspec.Struct, kw_only=True):
 
 
 class ReceiptRow(msgspec.Struct, kw_only=True):
-    """What a provider said later."""
+    """A receipt from a provider."""
 
     id: int
     receipt_id: str
@@ -109,7 +109,7 @@ class ReceiptRow(msgspec.Struct, kw_only=True):
 
 
 class RecipientLine(msgspec.Struct, kw_only=True):
-    """Somebody, and by which channels they can be reached."""
+    """A recipient in a list, with the channels of its active addresses."""
 
     id: int
     key: str
@@ -122,7 +122,7 @@ class RecipientLine(msgspec.Struct, kw_only=True):
 
 
 class RecipientRow(msgspec.Struct, kw_only=True):
-    """Somebody, and what the application keeps with them."""
+    """A recipient with the data that the application stores with it."""
 
     id: int
     key: str
@@ -135,7 +135,7 @@ class RecipientRow(msgspec.Struct, kw_only=True):
 
 
 class AddressRow(msgspec.Struct, kw_only=True):
-    """One way to reach somebody. `has_keys`: something belongs to it that is never shown."""
+    """An address of a recipient. `has_keys`: it has secret keys, which are never shown."""
 
     id: int
     channel: str
@@ -148,7 +148,7 @@ class AddressRow(msgspec.Struct, kw_only=True):
 
 
 class PreferenceRow(msgspec.Struct, kw_only=True):
-    """What somebody wants, or a default of their tenant."""
+    """A preference of a recipient, or a default of the tenant."""
 
     id: int
     tenant: str | None
@@ -163,7 +163,7 @@ class PreferenceRow(msgspec.Struct, kw_only=True):
     weight: int
 
     def preference(self, recipient: str) -> Preference:
-        """As the domain decides by it."""
+        """Return it as the Preference that decisions use."""
         return Preference(
             tenant=self.tenant,
             recipient=recipient if self.is_own else None,
@@ -188,7 +188,7 @@ class ChannelLine(msgspec.Struct, kw_only=True):
 
 
 class ChannelPause(msgspec.Struct, kw_only=True):
-    """A channel that does not work; `account` is empty when it does not work for anybody."""
+    """A paused channel; `account` is empty when the pause holds for all accounts."""
 
     channel: str
     account: str

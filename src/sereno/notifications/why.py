@@ -1,4 +1,4 @@
-"""Why was somebody told, or not? What was decided, event by event and channel by channel, in plain words."""
+"""Explains why a recipient was notified or not: the decisions per event and channel, as sentences for operators."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from sereno.notifications.recipients.quiet_hours import quiet_until
 from sereno.notifications.rows import AddressRow, ChannelPause, DeliveryDetailRow, EventRow, RecipientRow
 from sereno.text import check_text
 
-# As many events as one reads.
+# Most events that are explained, event types that are listed, and characters of a condition that are shown.
 MOST_EVENTS = 5
 MOST_TYPES = 50
 LONGEST_CONDITION = 200
@@ -27,7 +27,7 @@ LONGEST_CONDITION = 200
 
 @dataclass(frozen=True, slots=True)
 class EventKind:
-    """What decides about a kind of event: as the code declares it, or as the newest one of it was."""
+    """The properties of an event type that decide about sending: from the code, or from its newest event."""
 
     name: str
     channels: Sequence[str]
@@ -38,7 +38,7 @@ class EventKind:
 
 @dataclass(frozen=True, slots=True)
 class WhyRecipient:
-    """Everything that decides about one recipient, at this moment."""
+    """Everything that currently decides about sending to one recipient."""
 
     row: RecipientRow
     addresses: list[AddressRow]
@@ -58,7 +58,7 @@ class WhyRecipient:
 def why_notification(
     recipient: str, kind: str, *, tenant: str | None = None, known: Mapping[str, EventKind] | None = None
 ) -> Operation[list[str]]:
-    """Sentences for a person. `known`: what the application declares; without one, what the newest event says."""
+    """Return the explanation. `known`: the declared event types; without it, the newest event is used."""
     for name, value in (("recipient", recipient), ("event", kind), ("tenant", tenant)):
         check_text(name, value)
     newest = yield from notification_queries.events_for(kind, tenant=tenant, recipient=None, most=1)
@@ -79,14 +79,14 @@ def why_notification(
     if not theirs:
         sentences.append(_not_theirs(kind, recipient, newest))
     if known is not None and declared is None:
-        sentences.append(f"This application declares no event {kind} any more.")
+        sentences.append(f"This application no longer declares the event {kind}.")
     if not found:
         sentences += _outlook(declared or _kind(newest[0]), person)
     return sentences
 
 
 def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Operation[list[str]]:
-    """What was decided about one event for one recipient; nothing where one of them is not there."""
+    """Return what was decided about one event for one recipient; empty if one of them does not exist."""
     check_text("recipient", recipient)
     check_text("tenant", tenant)
     event = yield from notification_queries.event(number)
@@ -97,7 +97,7 @@ def why_event(number: int, recipient: str, *, tenant: str | None = None) -> Oper
     found = yield from notification_queries.deliveries_for([number], row.id)
     if not found and event.named is not None:
         names = "1 recipient" if event.named == 1 else f"{event.named:,} recipients"
-        return [f"Event {number} names {names}, and has made no delivery for {recipient}."]
+        return [f"Event {number} names {names}, and created no delivery for {recipient}."]
     return list(_about(event, found, person))
 
 
@@ -114,27 +114,27 @@ def _no_such_type(kind: str, tenant: str | None, known: Mapping[str, EventKind] 
     if kind in seen:
         where = f"in the tenant {tenant}" if tenant else "without a tenant (others: --tenant)"
         return [
-            f"There was no {kind} {where} lately.",
-            "What would be decided is in the code: name the application with -a, or SERENO_APP.",
+            f"There was no recent event {kind} {where}.",
+            "To see what would be decided, name the application with -a or SERENO_APP.",
         ]
-    said = unknown_type(kind, {*seen, *(known or {})})
-    return [f"{said[0].upper()}{said[1:]}{'' if said.endswith('…') else '.'}"]
+    text = unknown_type(kind, {*seen, *(known or {})})
+    return [f"{text[0].upper()}{text[1:]}{'' if text.endswith('…') else '.'}"]
 
 
 def _no_such_recipient(key: str, tenant: str | None) -> list[str]:
     where = f" in the tenant {tenant}" if tenant else " without a tenant (others: --tenant)"
     return [
-        f"There is no recipient {key}{where}, so nobody can tell them anything.",
-        f"To make one: sereno recipient set {key} --channel CHANNEL=ADDRESS",
+        f"There is no recipient {key}{where}, so nothing can be sent.",
+        f"To create it: sereno recipient set {key} --channel CHANNEL=ADDRESS",
     ]
 
 
 def _not_theirs(kind: str, key: str, newest: Sequence[EventRow]) -> str:
     if not newest:
-        return f"There was no {kind} lately."
+        return f"There was no recent event {kind}."
     event = newest[0]
     return (
-        f"{key} is in the audience of no {kind} lately: the newest, event {event.id} at {moment(event.created_at)}, "
+        f"{key} is in the audience of no recent {kind}: the newest, event {event.id} at {moment(event.created_at)}, "
         f"names {'1 other' if event.named == 1 else f'{event.named:,} others'}."
     )
 
@@ -161,16 +161,16 @@ def _fate(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) ->
         case "sending":
             return f"it is being sent by job {delivery.job_id} (sereno why {delivery.job_id})"
         case "sent":
-            asked = f"; it is asked what became of it at {moment(delivery.receipt_at)}" if delivery.receipt_at else ""
-            return f"the provider took it at {moment(delivery.sent_at)}, and has not said yet that it arrived{asked}"
+            check = f"; the next receipt check is at {moment(delivery.receipt_at)}" if delivery.receipt_at else ""
+            return f"the provider accepted it at {moment(delivery.sent_at)}; no receipt yet{check}"
         case "delivered" if delivery.channel == IN_APP:
-            return f"it is in the inbox since {moment(delivery.sent_at)}, unread"
+            return f"it has been in the inbox since {moment(delivery.sent_at)}, unread"
         case "delivered":
-            return f"it arrived; it was sent at {moment(delivery.sent_at)}"
+            return f"delivered; it was sent at {moment(delivery.sent_at)}"
         case "read":
             return f"it was read, by {moment(delivery.changed_at)}"
         case "skipped":
-            return f"nothing was sent: {delivery.reason}{_by_whom(delivery, event, person)}"
+            return f"nothing was sent: {delivery.reason}{_decided_by(delivery, event, person)}"
         case _:
             return _not_arrived(delivery)
 
@@ -178,12 +178,12 @@ def _fate(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) ->
 def _not_arrived(delivery: DeliveryDetailRow) -> str:
     error = _error(delivery)
     words = {
-        "bounced": f"it came back at {moment(delivery.changed_at)}{error}",
-        "failed": f"it failed for good: {delivery.reason or 'refused'}{error}",
-        "invalid": f"the provider knows no such address{error}, so that the address is no longer used",
-        "expired": f"it was not sent in time: it was true until {moment(delivery.expires_at)}",
-        "dead": f"it is in the dead letter: {delivery.reason}{error}",
-        "unknown": f"it may have been sent, nobody can say{error}",
+        "bounced": f"it bounced at {moment(delivery.changed_at)}{error}",
+        "failed": f"it failed permanently: {delivery.reason or 'refused'}{error}",
+        "invalid": f"the provider does not know the address{error}; the address was deactivated",
+        "expired": f"it expired at {moment(delivery.expires_at)} before it was sent",
+        "dead": f"it is dead: {delivery.reason}{error}",
+        "unknown": f"it may have been sent, the outcome is unknown{error}",
     }
     return f"{words.get(delivery.state, delivery.state)}; to send it again: sereno delivery requeue {delivery.id}"
 
@@ -196,37 +196,37 @@ def _waits(delivery: DeliveryDetailRow, person: WhyRecipient) -> str:
     tried = f", after {delivery.attempts} {'try' if delivery.attempts == 1 else 'tries'}{_error(delivery)}"
     because = {None: "", "tried again": tried}.get(delivery.reason, f" ({delivery.reason})")
     if wait > 0:
-        return f"it waits until {moment(delivery.due_at)}, for {spoken(wait)} more{because}"
-    return f"it is due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
+        return f"it waits until {moment(delivery.due_at)}, {spoken(wait)} from now{because}"
+    return f"it has been due since {moment(delivery.due_at)}{because}; a worker of the queue 'notifications' sends it"
 
 
-def _by_whom(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
-    """Which preference says so; it may have changed since."""
+def _decided_by(delivery: DeliveryDetailRow, event: EventRow, person: WhyRecipient) -> str:
+    """Name the preference that decided; it may have changed since."""
     if delivery.reason not in ("preference off", "condition"):
         return ""
     decision = person.decision(_kind(event), delivery.channel, _payload(event))
     if decision.reason != delivery.reason:
         return ", which has changed since"
-    return f", by {_row_words(decision.by)}"
+    return f", by {_preference_text(decision.by)}"
 
 
 def _left_out(event: EventRow, person: WhyRecipient) -> str:
-    """An event for all that left no row, or one that has not come so far."""
+    """Explain an event without a delivery: a broadcast that skipped the recipient, or a fan-out not finished yet."""
     if event.matched_at is None:
         if event.due_at > person.now:
-            return f"it is told at {moment(event.due_at)}"
+            return f"it is scheduled for {moment(event.due_at)}"
         if event.walked < person.row.id:
-            return "its audience is still being walked, and it has not come so far"
+            return "its deliveries are still being created, and this recipient is not processed yet"
     if event.matched_at is not None and person.row.created_at > event.matched_at:
-        return f"{person.row.key} was not known yet, but since {moment(person.row.created_at)}"
+        return f"{person.row.key} did not exist yet; created at {moment(person.row.created_at)}"
     kind, payload = _kind(event), _payload(event)
     against = []
     for channel in event.channels:
         decision = person.decision(kind, channel, payload)
         if decision.reason is not None:
-            against.append(f"by {channel}: {decision.reason}, by {_row_words(decision.by)}")
-    said = "; ".join(against) or "what they want has changed since"
-    return f"it was told to all who wanted it, and left {person.row.key} out ({said})"
+            against.append(f"by {channel}: {decision.reason}, by {_preference_text(decision.by)}")
+    reasons = "; ".join(against) or "their preferences have changed since"
+    return f"it was sent to all who wanted it, without {person.row.key} ({reasons})"
 
 
 # What would be decided
@@ -239,7 +239,7 @@ def _outlook(kind: EventKind, person: WhyRecipient) -> Iterator[str]:
 
 def _transition(kind: EventKind, channel: str, person: WhyRecipient) -> str:
     choice = resolve(person.preferences, category=kind.category, event=kind.name, channel=channel)
-    # What the payload will say is not known.
+    # A condition cannot be evaluated: the payload is not known yet.
     decision = decide(
         msgspec.structs.replace(choice, condition=None),
         payload=None,
@@ -247,21 +247,21 @@ def _transition(kind: EventKind, channel: str, person: WhyRecipient) -> str:
         default_wanted=not kind.opt_in,
     )
     if decision.reason is not None:
-        return f"nothing, {decision.reason}, by {_row_words(decision.by)}"
+        return f"not sent, {decision.reason}, by {_preference_text(decision.by)}"
     only = ""
     if choice.condition and not kind.critical:
-        only = f"; only if {_short(choice.condition)} holds, by {_row_words(choice.condition_by)}"
+        only = f"; only if {_short(choice.condition)} holds, by {_preference_text(choice.condition_by)}"
     if (missing := _unreachable(channel, person)) is not None:
-        return f"nothing, {missing}"
+        return f"not sent, {missing}"
     pause = person.pause(channel, person.row.tenant or "")
     if pause is not None:
         return f"it would wait, {_paused(pause)}{only}"
     zone = person.row.zone or "UTC"
     until = quiet_until(decision.quiet, zone, person.now) if decision.quiet else None
     if until is not None:
-        return f"it would wait for quiet hours to end at {moment(until)}, by {_row_words(choice.quiet_by)}{only}"
-    by = "it is critical" if kind.critical else f"by {_row_words(choice.wanted_by)}" if choice.wanted_by else ""
-    return f"it would be sent at once{f', {by}' if by else ''}{only}"
+        return f"it would wait for quiet hours to end at {moment(until)}, by {_preference_text(choice.quiet_by)}{only}"
+    by = "it is critical" if kind.critical else f"by {_preference_text(choice.wanted_by)}" if choice.wanted_by else ""
+    return f"it would be sent immediately{f', {by}' if by else ''}{only}"
 
 
 def _unreachable(channel: str, person: WhyRecipient) -> str | None:
@@ -269,7 +269,7 @@ def _unreachable(channel: str, person: WhyRecipient) -> str | None:
     if channel == IN_APP or any(address.state == "active" for address in ways):
         return None
     if not ways:
-        return f"no active address: they have none of {channel}"
+        return f"no active address: the recipient has no address for {channel}"
     last = ways[-1]
     reason = f": {last.reason}" if last.reason else ""
     return f"no active address: {masked(last.address)} is {last.state}{reason}"
@@ -278,16 +278,16 @@ def _unreachable(channel: str, person: WhyRecipient) -> str | None:
 def _paused(pause: ChannelPause) -> str:
     account = f" for the account {pause.account}" if pause.account else ""
     return (
-        f"the channel {pause.channel} is paused{account} since {moment(pause.since)} ({pause.reason}); "
-        f"to go on: sereno channel resume {pause.channel}"
+        f"the channel {pause.channel} has been paused{account} since {moment(pause.since)} ({pause.reason}); "
+        f"to resume it: sereno channel resume {pause.channel}"
     )
 
 
-def _row_words(row: Preference | None) -> str:
-    """Which row of the preferences, in words."""
+def _preference_text(row: Preference | None) -> str:
+    """Describe a row of the preferences."""
     if row is None:
-        return "the event itself, which is only for those who ask for it"
-    default = f"the default of the tenant {row.tenant}" if row.tenant else "the default for everybody"
+        return "the event itself, which is opt-in"
+    default = f"the default of the tenant {row.tenant}" if row.tenant else "the general default"
     whose = f"the preference of {row.recipient}" if row.recipient else default
     of = [
         f"{word} {value}"
@@ -311,5 +311,5 @@ def _short(condition: Mapping[str, Any]) -> str:
 
 
 def _error(delivery: DeliveryDetailRow) -> str:
-    said = ": ".join(" ".join(part.split()) for part in (delivery.error_code, delivery.error_message) if part)
-    return f" ({said})" if said else ""
+    text = ": ".join(" ".join(part.split()) for part in (delivery.error_code, delivery.error_message) if part)
+    return f" ({text})" if text else ""

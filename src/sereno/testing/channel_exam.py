@@ -1,4 +1,4 @@
-"""The exam of a channel: what the engine relies on, asked of a real channel and a provider that has bad days.
+"""Conformance tests for channels: what the engine relies on, checked with a real channel and a provider with faults.
 
     class TestPager(ChannelExam):
         @asynccontextmanager
@@ -6,7 +6,7 @@
             async with PagerService() as provider, Exchange({"token": "…", "url": provider.url}) as exchange:
                 yield Subject(Pager(), provider, exchange, lambda count: [Message(…) for _ in range(count)])
 
-It runs under pytest alone. Every question starts with a new subject.
+It needs only pytest. Every test starts with a new subject.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from sereno.errors import InvalidAddress, RejectedCallback
 from sereno.testing.provider import RETRY_AFTER, Fault, Provider
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-# After these, nobody knows whether the provider took the message.
+# Faults after which it is unknown whether the provider accepted the message.
 DOUBTFUL: tuple[Fault, ...] = ("html", "half", "silence", "close")
-# Seconds: what a channel waits for a silent provider here, and after which a call of `send` hangs.
+# Seconds: the timeout of a channel for a silent provider, and the time after which a call of `send` counts as hung.
 SHORT_TIMEOUT = 0.5
 PATIENCE = 20.0
 MOST_IN_A_BATCH = 10_000
 LONGEST_CODE = 100
 LONGEST_TEXT = 1000
-# Shorter settings are words, which an outcome may say by accident.
+# Shorter settings are ordinary words, which may appear in an outcome by accident.
 SHORTEST_SECRET = 8
 
 GARBAGE = (
@@ -60,7 +60,7 @@ P = ParamSpec("P")
 
 
 class Witness(Protocol):
-    """A provider: what reached it, and how it misbehaves. `sereno.testing.provider.Provider` is one."""
+    """A provider: its log, and its fault. `sereno.testing.provider.Provider` is one."""
 
     fault: Any
 
@@ -70,7 +70,7 @@ class Witness(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is examined. `messages`: so many different ones that the provider takes. `secrets`: never to be repeated."""
+    """What is tested. `messages`: returns different messages that the provider accepts. `secrets`: must not leak."""
 
     channel: Channel
     provider: Witness
@@ -79,7 +79,7 @@ class Subject:
     secrets: Collection[str] = ()
 
     async def send(self, batch: Sequence[Message]) -> Sequence[Outcome]:
-        """Send, and look at the answers: one for each message, legal, in words that may be stored and shown."""
+        """Send, and check the outcomes: one per message, legal, storable and free of secrets."""
         async with asyncio.timeout(PATIENCE):
             outcomes = await self.channel.send(batch, self.exchange)
         assert len(outcomes) == len(batch), f"{len(outcomes)} outcomes for {len(batch)} messages"
@@ -88,20 +88,20 @@ class Subject:
         return outcomes
 
     def _check(self, outcome: Outcome) -> None:
-        assert isinstance(outcome, get_args(Outcome)), f"{outcome!r} is no outcome"
+        assert isinstance(outcome, get_args(Outcome)), f"{outcome!r} is not an outcome"
         match outcome:
             case Sent(provider_id) | Delivered(provider_id):
                 assert provider_id is None or (provider_id and "\0" not in provider_id)
             case _:
-                assert _CODE.fullmatch(outcome.code), f"{outcome.code!r} is no code"
-                assert len(outcome.message) <= LONGEST_TEXT, "the message of an outcome is one sentence or two"
+                assert _CODE.fullmatch(outcome.code), f"{outcome.code!r} is not a code"
+                assert len(outcome.message) <= LONGEST_TEXT, "the message of an outcome must be one or two sentences"
                 assert "\0" not in outcome.message, "a text with NUL cannot be stored"
-        told = [secret for secret in (*self.secrets, *_texts(self.exchange.account)) if secret in repr(outcome)]
-        assert not told, f"the outcome {type(outcome).__name__} tells a secret of the account"
+        leaked = [secret for secret in (*self.secrets, *_texts(self.exchange.account)) if secret in repr(outcome)]
+        assert not leaked, f"the outcome {type(outcome).__name__} contains a secret of the account"
 
 
 def question(ask: Callable[Concatenate[Any, Subject, P], Awaitable[None]]) -> Callable[Concatenate[Any, P], None]:
-    """A test that gets a new subject, on a loop of its own."""
+    """Wrap a test that gets a new subject, on its own event loop."""
 
     @wraps(ask)
     def test(self: "ChannelExam", /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -111,7 +111,7 @@ def question(ask: Callable[Concatenate[Any, Subject, P], Awaitable[None]]) -> Ca
 
         asyncio.run(run())
 
-    # The subject is no fixture of pytest.
+    # The subject is not a fixture of pytest.
     signature = inspect.signature(ask)
     parameters = [parameter for name, parameter in signature.parameters.items() if name != "subject"]
     test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -119,28 +119,30 @@ def question(ask: Callable[Concatenate[Any, Subject, P], Awaitable[None]]) -> Ca
 
 
 class ChannelExam:
-    """Subclass it, write `setup`, and say where the channel rightly differs."""
+    """Subclass it, implement `setup`, and declare where the channel legitimately differs."""
 
-    # The faults that this provider can have.
+    # The faults that this provider supports.
     faults: ClassVar[Collection[Fault]] = FAULTS
-    # What credentials that are refused mean; Invalid, where the secret is a part of the address.
+    # Outcomes of refused credentials; Invalid where the secret is part of the address.
     denied: ClassVar[tuple[type, ...]] = (Down,)
-    # Whether a status is all that the provider ever answers, so that a page with 200 is a yes as well.
+    # Whether the provider responds with a status only, so that an HTML page with 200 counts as success.
     status_is_enough: ClassVar[bool] = False
 
     def setup(self) -> AbstractAsyncContextManager[Subject]:
-        """A channel and its provider, new for each question."""
+        """Return a channel and its provider, new for each test."""
         raise NotImplementedError
 
     def keys_sent(self, subject: Subject, batch: Sequence[Message]) -> Sequence[str]:
-        """The keys that the provider has seen, one for each message, in order; none, if the channel sends none."""
+        """Return the keys that the provider received, one per message, in order; empty if the channel sends none."""
         logged = [f"{msgspec.to_builtins(request, builtin_types=(bytes,))}" for request in subject.provider.log]
         return [message.key for text in logged for message in batch if message.key in text]
 
     @question
     async def test_its_name_and_its_numbers_are_sane(self, subject: Subject) -> None:
         channel = subject.channel
-        assert _NAME.fullmatch(channel.name), f"{channel.name!r} is no name: small letters, digits and _"
+        assert _NAME.fullmatch(channel.name), (
+            f"{channel.name!r} is not a valid name: use lower-case letters, digits and _"
+        )
         assert 1 <= channel.batch <= MOST_IN_A_BATCH
         assert 1 <= channel.receipts_batch <= MOST_IN_A_BATCH
         assert channel.at_once is None or channel.at_once >= 1
@@ -153,7 +155,7 @@ class ChannelExam:
         check = subject.channel.check_address
         (message,) = subject.messages(1)
         stored = check(message.address)
-        assert check(stored) == stored, "what is stored is good"
+        assert check(stored) == stored, "a stored address must be valid"
         middle = len(stored) // 2
         for broken in ("", *(stored[:middle] + mark + stored[middle:] for mark in ("\n", "\r\n", "\0"))):
             with pytest.raises(InvalidAddress):
@@ -181,9 +183,9 @@ class ChannelExam:
         wrong = len(batch) // 2
         batch[wrong] = msgspec.structs.replace(batch[wrong], address="")
         outcomes = await subject.send(batch)
-        assert not isinstance(outcomes[wrong], Sent | Delivered), "there is nobody at no address"
+        assert not isinstance(outcomes[wrong], Sent | Delivered), "a message without an address cannot be sent"
         refused = [number for number, each in enumerate(outcomes) if not isinstance(each, Sent | Delivered)]
-        assert refused == [wrong], f"the messages {refused} were refused, and only {wrong} was wrong"
+        assert refused == [wrong], f"the messages {refused} were refused, but only {wrong} is invalid"
 
     @pytest.mark.parametrize("fault", DOUBTFUL)
     @question
@@ -199,7 +201,7 @@ class ChannelExam:
         outcomes = await self._misbehaved(subject, "busy")
         _only(outcomes, Retryable)
         waits = [outcome.after or 0 for outcome in outcomes if isinstance(outcome, Retryable)]
-        assert min(waits) >= RETRY_AFTER, f"the provider said {RETRY_AFTER} s, the channel {min(waits)} s"
+        assert min(waits) >= RETRY_AFTER, f"the provider requires {RETRY_AFTER} s, the channel returns {min(waits)} s"
 
     @question
     async def test_a_broken_provider_is_asked_again(self, subject: Subject) -> None:
@@ -234,9 +236,9 @@ class ChannelExam:
             await subject.send([message])
         keys = self.keys_sent(subject, [first, other])
         if keys:
-            assert len(keys) == 3, "a key with each message, or with none"  # noqa: PLR2004 - two tries and another
-            assert keys[0] == keys[1], "the second try looks like another message"
-            assert keys[2] != keys[0], "two messages look like one"
+            assert len(keys) == 3, "send a key with each message, or with none"  # noqa: PLR2004 - two tries and another
+            assert keys[0] == keys[1], "the second attempt has another key"
+            assert keys[2] != keys[0], "two messages have the same key"
 
     @question
     async def test_a_callback_that_proves_nothing_is_rejected(self, subject: Subject) -> None:
@@ -247,12 +249,12 @@ class ChannelExam:
 
     async def _misbehaved(self, subject: Subject, fault: Fault) -> Sequence[Outcome]:
         if fault not in self.faults:
-            pytest.skip(f"this provider is never {fault}")
+            pytest.skip(f"this provider does not support the fault {fault}")
         subject.provider.fault = fault
         batch = subject.messages(min(subject.channel.batch, 3))
         if fault != "silence":
             return await subject.send(batch)
-        # Only where no answer will ever come: a slow machine is no bad day of the provider.
+        # Only where no response will ever come: a slow machine must not fail the other tests.
         usual, subject.exchange.timeout = subject.exchange.timeout, SHORT_TIMEOUT
         try:
             return await subject.send(batch)
@@ -262,11 +264,11 @@ class ChannelExam:
 
 def _only(outcomes: Sequence[Outcome], *legal: type) -> None:
     wrong = [each for each in outcomes if not isinstance(each, legal)]
-    assert not wrong, f"{wrong[0]!r} where only {' or '.join(kind.__name__ for kind in legal)} is true"
+    assert not wrong, f"{wrong[0]!r} where only {' or '.join(kind.__name__ for kind in legal)} is allowed"
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Settings that could be secrets; addresses of servers are none."""
+    """Yield settings that could be secrets; URLs of servers are not."""
     match value:
         case str() if len(value) >= SHORTEST_SECRET and not value.startswith(("http://", "https://")):
             yield value

@@ -1,4 +1,4 @@
-"""Discord, Slack and Telegram on this machine: their limits, their ways to refuse, their ids."""
+"""Local Discord, Slack and Telegram: their limits, errors and ids."""
 
 import secrets
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from aiohttp import web
 
 from sereno.testing.provider import RETRY_AFTER, Provider, Request
 
-# Asked for in the body, and finer than the header can say.
+# Seconds in the body of a 429, finer than the header allows.
 FINE_RETRY_AFTER = 1.25
 
 
 class DiscordProvider(Provider):
-    """`refuses`: the (status, code) of every answer from now on. `sent`: what was taken, by its id."""
+    """`refuses`: the (status, code) of all further responses. `sent`: accepted messages by id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class DiscordProvider(Provider):
 
 
 class SlackProvider(Provider):
-    """`refuses`: the word that it says from now on; to webhooks, with a status. `sent`: what was taken, in order."""
+    """`refuses`: the error of all further responses; for webhooks with `status`. `sent`: accepted messages in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class SlackProvider(Provider):
 
 
 class TelegramProvider(Provider):
-    """`refuses`: the (status, description) of every answer from now on. `sent`: what was taken, in order."""
+    """`refuses`: the (status, description) of all further responses. `sent`: accepted messages in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,12 +114,12 @@ class TelegramProvider(Provider):
         refusal = self.refuses or self._refusal(request.path, content)
         if refusal is not None:
             status, description = refusal
-            said: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
+            response: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
             if self.parameters:
-                said["parameters"] = self.parameters
-            return web.json_response(said, status=status)
+                response["parameters"] = self.parameters
+            return web.json_response(response, status=status)
         self.sent.append(content)
-        # A chat has its number, whatever name it was called by.
+        # The response has the number of the chat, also for a named chat.
         chat = content["chat_id"] if isinstance(content["chat_id"], int) else -1001234567890
         result = {"message_id": len(self.sent), "chat": {"id": chat}, "date": 1441645532, "text": content["text"]}
         return web.json_response({"ok": True, "result": result})

@@ -1,4 +1,4 @@
-"""An Expo on this machine: tickets, receipts, and the refusals of the real one.
+"""A local Expo push service: tickets, receipts, and the errors of the real one.
 
 async with ExpoProvider() as expo:
     expo.tickets["ExponentPushToken[gone]"] = "DeviceNotRegistered"
@@ -26,10 +26,10 @@ MOST_MESSAGES = 100
 MOST_RECEIPTS = 1000
 MOST_CONNECTIONS = 6
 LARGEST = 4096
-# The project of tokens that nobody gave to another.
+# Project of tokens without an entry in `projects`.
 PROJECT = "@sereno/app"
 
-# It is enough that the real one would take what this one takes.
+# Stricter than the real service is fine; more lenient is not.
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TOKEN = re.compile(rf"Expo(nent)?PushToken\[[^\[\]]+\]|{_UUID.pattern}")
 _FIELDS: Mapping[str, tuple[type, ...]] = {
@@ -49,13 +49,13 @@ _FIELDS: Mapping[str, tuple[type, ...]] = {
 
 
 class ExpoProvider(Provider):
-    """Takes pushes as Expo does.
+    """Accepts pushes like Expo.
 
-    `access_token`: the one it asks for, if it asks. `per_second`: so many messages of one project, then 429.
-    `projects`: whose a token is. `tickets`: the error that a token's ticket carries. `receipts_of`: the error that its
-    receipt carries; None for one that is not there yet; a token without an entry is ok.
-    `refused`: tokens for which it refuses the whole request. `open`: cleared, it answers nobody until it is set again.
-    `accepted`: every message that got an ok, in order. `keys`: every access token that was shown, in order.
+    `access_token`: the required token, or None. `per_second`: messages per project and second, then 429. `projects`:
+    project of a token. `tickets`: the error in a token's ticket. `receipts_of`: the error in its receipt; None for one
+    that does not exist yet; a token without an entry is ok. `refused`: tokens for which it refuses the whole request.
+    `open`: while cleared, it does not respond. `accepted`: every accepted message, in order. `keys`: every access token
+    that was sent, in order.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class ExpoProvider(Provider):
         self._now = now
         self._taken: dict[str, deque[float]] = {}
         self._token_of: dict[str, str] = {}
-        self._said: deque[web.Response] = deque()
+        self._responses: deque[web.Response] = deque()
         self._connections = 0
 
     def say(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """The next request is answered with this, whatever it asks; bytes go out as they are."""
-        self._said.append(_response(content, status, headers))
+        """Respond to the next request with this content; bytes are sent unchanged."""
+        self._responses.append(_response(content, status, headers))
 
     def batches(self) -> list[list[str]]:
-        """The tokens of each request to send, as they came."""
+        """Return the tokens of each send request."""
         return [[message["to"] for message in _read(request)] for request in self.log if request.path == SEND]
 
     async def answer(self, request: Request) -> web.StreamResponse:
@@ -99,7 +99,7 @@ class ExpoProvider(Provider):
             if self._connections > MOST_CONNECTIONS:
                 return _refusal("TOO_MANY_REQUESTS", "too many connections", 429, headers={"Retry-After": "1"})
             await self.open.wait()
-            return self._said.popleft() if self._said else self._answer(request, shown)
+            return self._responses.popleft() if self._responses else self._answer(request, shown)
         finally:
             self._connections -= 1
 
@@ -112,7 +112,7 @@ class ExpoProvider(Provider):
             case list(messages) if request.path == SEND:
                 return self._take(messages)
             case {"ids": list(ids)} if request.path == RECEIPTS:
-                return self._tell(ids)
+                return self._receipts(ids)
             case _:
                 return _refusal("VALIDATION_ERROR", "neither messages nor ids")
 
@@ -121,25 +121,25 @@ class ExpoProvider(Provider):
             return None
         if shown:
             return _response({"error": "invalid_token", "error_description": f"{shown} is not valid"}, 401)
-        return _refusal("UNAUTHORIZED", "this project asks for an access token", 403)
+        return _refusal("UNAUTHORIZED", "this project requires an access token", 403)
 
     def _take(self, messages: list[Any]) -> web.Response:
         if len(messages) > MOST_MESSAGES:
             return _refusal("PUSH_TOO_MANY_NOTIFICATIONS", f"{len(messages)} messages, at most {MOST_MESSAGES}")
         for place, message in enumerate(messages):
             if not _is_message(message) or message["to"] in self.refused:
-                return _refusal("VALIDATION_ERROR", f"[{place}] is no message")
+                return _refusal("VALIDATION_ERROR", f"[{place}] is not a message")
         projects: dict[str, list[str]] = {}
         for message in messages:
             projects.setdefault(self.projects.get(message["to"], PROJECT), []).append(message["to"])
         if len(projects) > 1:
-            text = "all messages of a request are for one project"
+            text = "all messages of a request must be for one project"
             return _refusal("PUSH_TOO_MANY_EXPERIENCE_IDS", text, details=projects)
-        if any(not self._has_room(project, len(tokens)) for project, tokens in projects.items()):
+        if any(not self._has_capacity(project, len(tokens)) for project, tokens in projects.items()):
             return _refusal("TOO_MANY_REQUESTS", "too many messages a second", 429, headers={"Retry-After": "1"})
         return _response({"data": [self._ticket(message) for message in messages]})
 
-    def _has_room(self, project: str, count: int) -> bool:
+    def _has_capacity(self, project: str, count: int) -> bool:
         if self.per_second is None:
             return True
         now, taken = self._now(), self._taken.setdefault(project, deque())
@@ -161,11 +161,11 @@ class ExpoProvider(Provider):
         self._token_of[ticket] = token
         return {"status": "ok", "id": ticket}
 
-    def _tell(self, ids: list[Any]) -> web.Response:
+    def _receipts(self, ids: list[Any]) -> web.Response:
         if len(ids) > MOST_RECEIPTS:
             return _refusal("PUSH_TOO_MANY_RECEIPTS", f"{len(ids)} ids, at most {MOST_RECEIPTS}")
         if not all(isinstance(each, str) and _UUID.fullmatch(each) for each in ids):
-            return _refusal("VALIDATION_ERROR", "an id is a UUID")
+            return _refusal("VALIDATION_ERROR", "an id must be a UUID")
         receipts: dict[str, Any] = {}
         for each in ids:
             token = self._token_of.get(each)
@@ -177,7 +177,7 @@ class ExpoProvider(Provider):
 
 
 def _read(request: Request) -> Any:
-    """What was sent; the server below may have unpacked it already."""
+    """Return the decoded body; the HTTP server may have decompressed it already."""
     body = gzip.decompress(request.body) if request.body[:2] == b"\x1f\x8b" else request.body
     try:
         return msgspec.json.decode(body)

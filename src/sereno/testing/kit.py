@@ -1,6 +1,6 @@
-"""An application in your tests: its own schema, a clock to move, jobs that are really run, and what became of them.
+"""Test an application: its own schema, a clock to move, jobs that really run, and their results.
 
-Nothing here stands in for anything: jobs are rows in PostgreSQL, and a worker runs them.
+Nothing is mocked: jobs are rows in PostgreSQL, and a worker runs them.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ARRIVED = ("sent", "delivered", "read")
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What ended while draining; what is retried later is not among it."""
+    """The jobs that ended while draining; jobs that are retried later are not included."""
 
     jobs: Sequence[JobState]
 
@@ -37,7 +37,7 @@ class DrainResult:
 
 
 class Kit:
-    """One application under test. Made by the fixture `sereno_kit`."""
+    """One application under test. Created by the fixture `sereno_kit`."""
 
     def __init__(self, app: Sereno) -> None:
         self.app = app
@@ -45,36 +45,36 @@ class Kit:
     # Time
 
     def travel(self, by: Duration) -> datetime:
-        """Move the clock of this schema; answers what time it is then. Living workers keep their leases."""
+        """Move the clock of this schema. Return its new time. Live workers keep their leases."""
         self.app.database.run(test_support.travel(seconds(by)))
         return self.now()
 
     def travel_to(self, moment: datetime) -> datetime:
-        """Move the clock forward to a moment."""
+        """Move the clock forward to a time."""
         ahead = (moment - self.now()).total_seconds()
         if ahead < 0:
-            raise ValueError(f"{moment.isoformat()} is past: it is {self.now().isoformat()} there already")
+            raise ValueError(f"{moment.isoformat()} is past: the clock of the schema is at {self.now().isoformat()}")
         return self.travel(ahead)
 
     def travel_to_next(self) -> datetime:
-        """Move the clock to the next job that waits for its time, such as a retry; their waits vary a little."""
+        """Move the clock to the next scheduled job, such as a retry; retry delays vary a little."""
         waiting = [job.run_at for job in self.jobs(state="scheduled")]
         if not waiting:
-            raise AssertionError(f"no job waits for its time; there are: {_listed(self.jobs())}")
-        # One that is due by now needs no travel; the clock goes on between two looks at it.
+            raise AssertionError(f"no job is scheduled; jobs: {_listed(self.jobs())}")
+        # A job that is due by now needs no travel; the clock advances between two queries.
         return self.travel(max(0.0, (min(waiting) - self.now()).total_seconds()))
 
     def now(self) -> datetime:
         return self.app.database.run(test_support.now())
 
     def lose_leases(self) -> None:
-        """Time passes for workers that were killed: their leases run out, and their jobs come back."""
+        """Let the leases of killed workers expire, so that their jobs run again."""
         self.app.database.run(test_support.travel(self.app.settings.lease + 1, leases=False))
 
     # Run
 
     def drain(self, *, patience: float = PATIENCE) -> DrainResult:
-        """Fire what is due and run what can run, until nothing is left to do now. Retries wait for their time."""
+        """Fire due schedules and run jobs until nothing is left to do now. Retries stay scheduled."""
         return _in_a_loop(lambda: self.adrain(patience=patience))
 
     async def adrain(self, *, patience: float = PATIENCE) -> DrainResult:
@@ -99,12 +99,12 @@ class Kit:
                 return
             if time.monotonic() > end:
                 live = [str(job) for job in await self._arun(test_support.jobs()) if not _is_over(job)]
-                raise AssertionError(f"{left} jobs are still there after {patience:g} s: {'; '.join(live[:5])}")
+                raise AssertionError(f"{left} jobs are not finished after {patience:g} s: {'; '.join(live[:5])}")
             await asyncio.sleep(LOOK_EVERY)
 
     @contextmanager
     def crash_worker(self, app: str, *options: str) -> Iterator[WorkerProcess]:
-        """A real worker for `module:name`, to be killed: `worker.kill()`, then `lose_leases()` and `drain()`."""
+        """Start a real worker for `module:name`, to be killed: `worker.kill()`, then `lose_leases()` and `drain()`."""
         process = WorkerProcess(app, self.app, options)
         try:
             yield process
@@ -112,13 +112,13 @@ class Kit:
             process.kill()
 
     def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Wait for a fact; its first true answer."""
+        """Wait until `fact` returns a true value, and return it."""
         return wait_for(fact, patience)
 
-    # Look
+    # Query
 
     def job(self, job: Job | int) -> JobState:
-        """One job as it is now."""
+        """Return the current state of one job."""
         wanted = job if isinstance(job, int) else job.id
         found = [each for each in self.jobs() if each.id == wanted]
         if not found:
@@ -126,23 +126,23 @@ class Kit:
         return found[0]
 
     def jobs(self, task: Task[..., Any] | str | None = None, *, state: str | None = None) -> list[JobState]:
-        """Jobs, live and ended, in the order in which they were made."""
+        """Return jobs, live and ended, in the order of their creation."""
         return self.app.database.run(test_support.jobs(_task_name(task), state))
 
     def assert_enqueued(
         self, task: Task[..., Any] | str, *, times: int | None = None, tenant: str | None = None, **args: Any
     ) -> JobState:
-        """There is a job of the task with these arguments, among others; `times`: exactly so many. The newest."""
+        """Assert that the task has a job with these arguments; `times`: exactly this many. Return the newest."""
         found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
         if not found or (times is not None and len(found) != times):
             wanted = f"{_task_name(task)}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
             raise AssertionError(
-                f"{wanted} was enqueued {len(found)} times, not {times or 'once'}; there are: {_listed(self.jobs())}"
+                f"{wanted} was enqueued {len(found)} times, not {times or 'once'}; jobs: {_listed(self.jobs())}"
             )
         return found[-1]
 
     def assert_not_enqueued(self, task: Task[..., Any] | str, *, tenant: str | None = None, **args: Any) -> None:
-        """No job of the task has these arguments."""
+        """Assert that no job of the task has these arguments."""
         found = [job for job in self.jobs(task) if _fits(job, tenant, args)]
         if found:
             raise AssertionError(f"it was enqueued: {_listed(found)}")
@@ -150,22 +150,22 @@ class Kit:
     def deliveries(
         self, event: Any = None, *, to: str | None = None, channel: str | None = None
     ) -> list[DeliveryState]:
-        """Deliveries, in the order in which they were made. `event`: as `app.event` made it, or its name."""
+        """Return deliveries in the order of their creation. `event`: from `app.event`, or its name."""
         return self.app.database.run(test_support.deliveries(_event_name(event), to, channel))
 
     def assert_delivered(
         self, event: Any, *, to: str, channel: str | None = None, states: Sequence[str] = ARRIVED
     ) -> DeliveryState:
-        """It left the house for this recipient: it is sent, delivered or read. The newest."""
+        """Assert that it was sent to this recipient: sent, delivered or read. Return the newest delivery."""
         found = self.deliveries(event, to=to, channel=channel)
         arrived = [delivery for delivery in found if delivery.state in states]
         if not arrived:
             there = found or self.deliveries(event) or self.deliveries()
-            raise AssertionError(f"{_event_name(event)} did not reach {to}; there are: {_listed(there)}")
+            raise AssertionError(f"{_event_name(event)} did not reach {to}; deliveries: {_listed(there)}")
         return arrived[-1]
 
     def assert_not_delivered(self, event: Any, *, to: str, channel: str | None = None) -> None:
-        """Nothing of it left the house for this recipient."""
+        """Assert that nothing of it was sent to this recipient."""
         found = [each for each in self.deliveries(event, to=to, channel=channel) if each.state in ARRIVED]
         if found:
             raise AssertionError(f"it was delivered: {_listed(found)}")
@@ -175,7 +175,7 @@ class Kit:
 
 
 def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
-    """Run it here; where a loop runs already, in a thread, so that a plain test and an async one may both call it."""
+    """Run it here; if an event loop is running, in a thread, so that plain and async tests can both call it."""
 
     async def run() -> T:
         return await start()
@@ -190,7 +190,7 @@ def _in_a_loop(start: Callable[[], Awaitable[T]]) -> T:
     def elsewhere() -> None:
         try:
             found.append(asyncio.run(run()))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it was asked for
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the calling thread
             failed.append(error)
 
     thread = threading.Thread(target=elsewhere)

@@ -1,4 +1,4 @@
-"""The pytest plugin: `sereno_kit(app)` gives an application a schema of its own, emptied before each test.
+"""The pytest plugin: `sereno_kit(app)` gives an application its own schema, emptied before each test.
 
 The database is the one of the application: `SERENO_DATABASE_URL`, `DATABASE_URL`, or the embedded PostgreSQL.
 """
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sereno.app import Sereno
     from sereno.testing.kit import Kit
 
-# Applications that have their schema already.
+# Applications whose schema was created.
 _prepared: "WeakSet[Sereno]" = WeakSet()
 
 
 @pytest.fixture
 def sereno_kit() -> "Iterator[Callable[[Sereno], Kit]]":
-    """What gives an application its kit: drain, time travel, assertions."""
-    # Imported here: a project that only has sereno installed does not pay for it in every test run.
+    """Return a function that creates the kit of an application: drain, time travel, assertions."""
+    # Imported here, so that a project that only has sereno installed does not pay for it in every test run.
     from sereno.testing import test_support  # noqa: PLC0415 - see above
     from sereno.testing.kit import Kit  # noqa: PLC0415 - see above
 

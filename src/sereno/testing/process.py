@@ -1,4 +1,4 @@
-"""A worker in a process of its own, which a test may kill."""
+"""A worker in a separate process, which a test may kill."""
 
 import os
 import signal
@@ -13,26 +13,26 @@ from sereno.app import Sereno
 
 T = TypeVar("T")
 
-# Long enough for a busy machine; only something that never happens takes this long.
+# Timeout in seconds, long enough for a busy machine; and the poll interval.
 PATIENCE = 30.0
 LOOK_EVERY = 0.01
 
 
 def wait_for(fact: Callable[[], T], patience: float, check: Callable[[], object] = lambda: None) -> T:
-    """The first true answer; `check` is called between two looks, and may raise."""
+    """Poll `fact` until it returns a true value, and return it; `check` is called between polls, and may raise."""
     end = time.monotonic() + patience
-    while not (answer := fact()):
+    while not (value := fact()):
         if time.monotonic() > end:
             raise AssertionError(f"did not become true within {patience:g} s")
         check()
         time.sleep(LOOK_EVERY)
-    return answer
+    return value
 
 
 def kill_all(supervisor: "subprocess.Popen[Any]") -> None:
-    """With those that run its jobs."""
+    """Kill the supervisor and the processes that run its jobs."""
     if supervisor.poll() is None:
-        # It stands still first: it would replace a process that dies.
+        # Stopped first: it would replace a process that dies.
         supervisor.send_signal(signal.SIGSTOP)
         for pid in _children(supervisor.pid):
             with suppress(ProcessLookupError):
@@ -62,7 +62,7 @@ class WorkerProcess:
         return self._process.pid
 
     def until(self, fact: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Wait for a fact; its first true answer. A worker that ends before is an error."""
+        """Wait until `fact` returns a true value, and return it. Fail if the worker ends before."""
         return wait_for(fact, patience, self._check_running)
 
     def _check_running(self) -> None:
@@ -70,10 +70,10 @@ class WorkerProcess:
             raise AssertionError(f"the worker ended with {self._process.returncode} before it became true")
 
     def kill(self) -> None:
-        """As a power cut does, to all its processes: nothing is said, nothing is given back. Once is enough."""
+        """Kill all its processes like a power cut: nothing is reported or released. Idempotent."""
         kill_all(self._process)
 
     def stop(self) -> int:
-        """As a deployment does: it finishes what it has; answers its exit code."""
+        """Stop it like a deployment: it finishes its running jobs. Return its exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(PATIENCE)

@@ -1,6 +1,6 @@
-"""Providers on this machine: real HTTP servers that behave like the ones out there, also on their bad days.
+"""Local providers: real HTTP servers that behave like the public ones, including their faults.
 
-Each keeps its own log of what reached it, which is the only witness of what was sent.
+Each logs the requests that it received, which is the only evidence of what was sent.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from typing import Any, Literal, Self
 import msgspec
 from aiohttp import web
 
-# What goes wrong: an answer in HTML, half of one, none at all, a connection that is closed when the request was read;
-# too many requests, a server error, credentials that are refused.
+# Faults: an HTML response, half a response, no response, a connection closed after the request was read; too many
+# requests, a server error, refused credentials.
 Fault = Literal["html", "half", "silence", "close", "busy", "broken", "denied"]
 
 RETRY_AFTER = 7
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request as it came: headers in small letters."""
+    """One received request; header names in lower case."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Provider:
-    """One HTTP server on loopback. Subclasses write `answer`; `fault` makes it misbehave from the next request on."""
+    """One HTTP server on loopback. Subclasses implement `answer`; `fault` applies from the next request on."""
 
     def __init__(self) -> None:
         self.log: list[Request] = []
@@ -41,7 +41,7 @@ class Provider:
         self._ends = asyncio.Event()
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        """What it says when nothing is wrong."""
+        """Return the response without a fault."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -85,7 +85,7 @@ class Provider:
                 await self._ends.wait()
             case "close":
                 pass
-        # The request was read, and nobody will ever hear what became of it.
+        # The request was read, and the client gets no response.
         if received.transport is not None:
             received.transport.abort()
         return web.Response(status=500)

@@ -1,6 +1,6 @@
-"""A push service and its browsers, on this machine: it believes no token unchecked, and reads what it was sent.
+"""A local push service with browsers: it verifies every token and decrypts every message.
 
-Everything here is worked out from the RFCs once more, and shares no line with the channel that it examines.
+Implemented from the RFCs, independently of the channel that it tests.
 """
 
 import base64
@@ -24,14 +24,14 @@ from sereno.testing.provider import Provider, Request
 
 LARGEST = 4096
 DAY = 86400
-# salt, record size, length of the key's name; then the name, which is the sender's point.
+# Salt, record size and length of the key id; the key id follows, which is the sender's point.
 PREAMBLE = 21
 POINT = 65
 _AUTHORIZATION = re.compile(r"vapid t=([\w-]+\.[\w-]+)\.([\w-]+), ?k=([\w-]+)")
 
 
-class Refusal(Exception):  # noqa: N818 - what the service answers, not what went wrong in it
-    """A status, and why."""
+class Refusal(Exception):  # noqa: N818 - a response of the service, not an error in it
+    """A status and its reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Refusal(Exception):  # noqa: N818 - what the service answers, not what wen
 
 
 class Browser:
-    """One subscription, with the key that only the browser has."""
+    """One subscription, with the browser's private key."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -53,15 +53,15 @@ class Browser:
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """What a page finds in `subscription.toJSON().keys`."""
+        """The keys in `subscription.toJSON().keys`."""
         return {"p256dh": in_base64(self.point), "auth": in_base64(self._auth)}
 
     def read(self, body: bytes) -> bytes:
-        """What was written for this browser; a Refusal for anything else."""
+        """Decrypt a message for this browser; raise Refusal for anything else."""
         salt, size, length = body[:16], int.from_bytes(body[16:20]), body[20] if len(body) > PREAMBLE else 0
         sender, record = body[PREAMBLE : PREAMBLE + length], body[PREAMBLE + length :]
         if length != POINT or len(record) > size:
-            raise Refusal(400, "no single record of aes128gcm")
+            raise Refusal(400, "not a single aes128gcm record")
         try:
             peer = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), sender)
             agreed = self._private.exchange(ec.ECDH(), peer)
@@ -69,7 +69,7 @@ class Browser:
             key = _expand(secret, salt, b"Content-Encoding: aes128gcm\x00", 16)
             padded = AESGCM(key).decrypt(_expand(secret, salt, b"Content-Encoding: nonce\x00", 12), record, None)
         except (ValueError, InvalidTag):
-            raise Refusal(400, "nobody can read this") from None
+            raise Refusal(400, "the message cannot be decrypted") from None
         text, end, padding = padded.rpartition(b"\x02")
         if not end or padding.strip(b"\x00"):
             raise Refusal(400, "the last record has no end")
@@ -77,7 +77,7 @@ class Browser:
 
 
 class ReceivedPush(msgspec.Struct, frozen=True):
-    """One message as the browser got it."""
+    """One message as the browser received it."""
 
     address: str
     text: bytes
@@ -89,9 +89,9 @@ class ReceivedPush(msgspec.Struct, frozen=True):
 
 
 class PushService(Provider):
-    """Takes messages for browsers that subscribed, from senders whose token holds. `received`: what arrived.
+    """Accepts messages for its subscriptions, from senders with a valid token. `received`: accepted messages.
 
-    `sender`: the one key (as pages give it) that it takes messages from; None: any.
+    `sender`: the only accepted key (as pages give it); None: any.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class PushService(Provider):
         if browser.is_gone:
             raise Refusal(410, "unsubscribed")
         if request.method != "POST" or not request.headers.get("ttl", "").isdecimal():
-            raise Refusal(400, "a message is posted, with a TTL")
+            raise Refusal(400, "a message needs POST and a TTL")
         if len(request.body) > LARGEST:
             raise Refusal(413, "too large")
         if request.headers.get("content-encoding") != "aes128gcm":
@@ -128,7 +128,7 @@ class PushService(Provider):
         return ReceivedPush(browser.address, browser.read(request.body), claims, request.headers)
 
     def _claims(self, header: str) -> Mapping[str, Any]:
-        """What the token says, if whoever names the key has signed it, for us, for now."""
+        """Return the claims of the token, if it is signed with the named key, for this service and for today."""
         found = _AUTHORIZATION.fullmatch(header)
         if found is None:
             raise Refusal(401, "no VAPID")
@@ -137,13 +137,13 @@ class PushService(Provider):
             _verify(signed, signature, sender)
             head, claims = (msgspec.json.decode(from_base64(part)) for part in signed.split("."))
         except (ValueError, InvalidSignature):
-            raise Refusal(403, "the signature does not hold") from None
+            raise Refusal(403, "the signature is invalid") from None
         if head.get("alg") != "ES256" or claims.get("aud") != self.url:
-            raise Refusal(403, "signed for somebody else")
+            raise Refusal(403, "signed for another service")
         if not time.time() < claims.get("exp", 0) <= time.time() + DAY:
-            raise Refusal(403, "not for this day")
+            raise Refusal(403, "expired or valid for too long")
         if not str(claims.get("sub")).startswith(("mailto:", "https:")):
-            raise Refusal(403, "from nobody")
+            raise Refusal(403, "no contact in sub")
         if self.sender is not None and sender != self.sender:
             raise Refusal(403, "the subscription is for another key")
         return dict(claims)
@@ -153,7 +153,7 @@ def from_base64(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        raise ValueError("no base64url") from None
+        raise ValueError("not base64url") from None
 
 
 def in_base64(data: bytes) -> str:

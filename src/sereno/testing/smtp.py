@@ -1,6 +1,6 @@
-"""A mail server on this machine: real SMTP on loopback that behaves like the ones out there, also on their bad days.
+"""A local mail server: real SMTP on loopback that behaves like public ones, including their faults.
 
-It keeps every mail that it took, with envelope and bytes: the only witness of what was sent.
+It stores every accepted email with envelope and bytes, the only evidence of what was sent.
 
     async with MailServer() as server:
         server.say("RCPT", "550 5.1.1 no such user", to="bob@example.com")
@@ -20,9 +20,9 @@ from typing import Literal, Self
 
 import msgspec
 
-# Where something can go wrong. BODY: while the mail is on its way; END: when its final dot has been read.
+# Steps at which a fault can be set. BODY: while the email is being sent; END: after its final dot was read.
 Step = Literal["CONNECT", "EHLO", "STARTTLS", "AUTH", "MAIL", "RCPT", "DATA", "BODY", "END", "RSET", "NOOP", "QUIT"]
-# Told instead of a reply: the connection is cut, or nothing is ever said.
+# Instead of a reply: cut the connection, or never reply.
 CLOSE = "close"
 SILENCE = "silence"
 
@@ -31,7 +31,7 @@ COMPLETED = "250 2.0.0 ok"
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """One mail as it came: its envelope, who had signed in, whether the line was encrypted, the bytes."""
+    """One received email: envelope, authenticated user, whether the connection was encrypted, and the bytes."""
 
     sender: str
     recipients: tuple[str, ...]
@@ -44,9 +44,9 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 class MailServer:
-    """One SMTP server on loopback. `users`: passwords by name; without any, nobody has to sign in.
+    """One SMTP server on loopback. `users`: passwords by name; without any, no authentication is required.
 
-    `mails`: those it took, also where its answer was then held back. `commands`: every line that it was sent.
+    `mails`: accepted emails, also those whose reply was withheld. `commands`: every received line.
     """
 
     def __init__(self, users: Mapping[str, str] | None = None, *, tls: ssl.SSLContext | None = None) -> None:
@@ -59,20 +59,20 @@ class MailServer:
         self.host = "127.0.0.1"
         self.port = 0
         self.ends = asyncio.Event()
-        self._told: dict[tuple[str, str], str] = {}
+        self._replies: dict[tuple[str, str], str] = {}
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def say(self, step: Step, reply: str, *, to: str = "") -> None:
-        """From now on, this is its answer at a step: a reply, CLOSE or SILENCE; for one recipient, or for all."""
-        self._told[step, to] = reply
+        """Set the reply at a step from now on: a reply, CLOSE or SILENCE; for one recipient, or for all."""
+        self._replies[step, to] = reply
 
     def forget(self) -> None:
-        """It behaves again."""
-        self._told.clear()
+        """Remove all replies that were set."""
+        self._replies.clear()
 
     def reply(self, step: str, usual: str, to: str) -> str:
-        return self._told.get((step, to)) or self._told.get((step, "")) or usual
+        return self._replies.get((step, to)) or self._replies.get((step, "")) or usual
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, self.host, 0, limit=LARGEST)
@@ -97,7 +97,7 @@ class MailServer:
         self._open[task] = writer
         self.connections += 1
         try:
-            # A client that goes away in the middle is an ordinary day.
+            # A client that disconnects in the middle is normal.
             with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
                 await _Conversation(self, reader, writer).run()
         finally:
@@ -106,7 +106,7 @@ class MailServer:
 
 
 class _Conversation:
-    """What is said over one connection."""
+    """The dialogue of one connection."""
 
     def __init__(self, server: MailServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._server = server
@@ -121,7 +121,7 @@ class _Conversation:
         try:
             await self._listen()
         finally:
-            # After STARTTLS it is another one than the server's.
+            # After STARTTLS the transport is another than the server's.
             self._writer.transport.abort()
 
     async def _listen(self) -> None:
@@ -175,7 +175,7 @@ class _Conversation:
             loop, plain = asyncio.get_running_loop(), self._writer.transport
             protocol = plain.get_protocol()
             encrypted = await loop.start_tls(plain, protocol, self._server.tls, server_side=True)
-            # StreamWriter.start_tls does not expect this: a client that dislikes the certificate and leaves.
+            # StreamWriter.start_tls does not expect a client that rejects the certificate and disconnects.
             if encrypted is None:
                 raise ConnectionAbortedError
             self._writer = asyncio.StreamWriter(encrypted, protocol, self._reader, loop)
@@ -200,7 +200,7 @@ class _Conversation:
             self._username = username
 
     async def _secret(self, given: str, prompt: str) -> str:
-        """What came with the command, or what is answered when asked for."""
+        """Return what came with the command, or the reply to a prompt."""
         if not given:
             await self._write(f"334 {base64.b64encode(prompt.encode()).decode()}")
             given = (await self._reader.readline()).decode("ascii").strip()
@@ -246,7 +246,7 @@ class _Conversation:
         self._recipients = []
 
     async def _say(self, step: Step, usual: str, to: str = "") -> bool:
-        """Whether it was a yes."""
+        """Send the reply. Return whether it is positive."""
         reply = self._server.reply(step, usual, to)
         if reply == SILENCE:
             await self._server.ends.wait()
@@ -261,5 +261,5 @@ class _Conversation:
 
 
 def _path(text: str) -> str:
-    """The address in FROM:<…> or TO:<…>."""
+    """Return the address in FROM:<…> or TO:<…>."""
     return text.partition("<")[2].partition(">")[0]

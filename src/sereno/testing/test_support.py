@@ -1,4 +1,4 @@
-"""For tests of users: a schema that is emptied, a clock that is moved, and what is there."""
+"""Support for users' tests: empties the schema, moves the clock, and queries jobs and deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _sql = queries("testing/test_support")
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job, live or ended, as a test sees it."""
+    """A job, live or ended."""
 
     id: int
     task: str
@@ -35,7 +35,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """A delivery as a test sees it."""
+    """The state of a delivery."""
 
     id: int
     event: str
@@ -54,9 +54,9 @@ class DeliveryState:
 
 
 def reset() -> Operation[None]:
-    """Nobody else is at work in the schema, its tables are empty, and the clock is right.
+    """Disconnect other clients of the schema, empty its tables, and reset the clock.
 
-    Numbers begin at one, but for those of sessions.
+    Ids start at 1 again, except those of sessions.
     """
     yield Statement(_sql["send_home"])
     names = [row[0] for row in (yield Statement(_sql["tables"]))]
@@ -64,13 +64,13 @@ def reset() -> Operation[None]:
     yield Statement(_sql["forget_sessions"])
     for row in (yield Statement(_sql["archived"])):
         yield Statement(f"drop table {row[0]}")
-    # Days that left are missing; the others are there.
-    for kept in ("history", "attempts", "fires"):
-        yield from make_partitions(kept)
+    # Recreates partitions that were archived.
+    for table in ("history", "attempts", "fires"):
+        yield from make_partitions(table)
 
 
 def travel(seconds: float, *, leases: bool = True) -> Operation[None]:
-    """`leases`: living sessions keep theirs, as if they had gone on beating."""
+    """`leases`: live sessions keep their leases, as if their heartbeats had continued."""
     yield Statement(_sql["travel"], {"seconds": seconds, "leases": leases})
 
 

@@ -1,7 +1,7 @@
--- For tests of users: a schema that is emptied, a clock that is moved, and what is there.
+-- Support for users' tests: empties the schema, moves the clock, and queries jobs and deliveries.
 
 -- name: send_home
--- Whoever is still at work in this schema: what an earlier test has left, such as the last words of a worker that was killed.
+-- Disconnects other clients of this schema, left by an earlier test, such as a worker that was killed.
 select pg_terminate_backend(pid)
 from (select distinct pid from pg_locks
       where database = (select oid from pg_database where datname = current_database()) and pid <> pg_backend_pid()
@@ -9,23 +9,23 @@ from (select distinct pid from pg_locks
                          where relnamespace = to_regnamespace(split_part('sereno.jobs', '.', 1)))) as late;
 
 -- name: forget_sessions
--- Their numbers are not given again: a worker that is still about would take the session of the next test for its own.
+-- Session ids are not reused: a worker left by an earlier test would take the session of the next test for its own.
 truncate sereno.sessions cascade;
 
 -- name: tables
--- Everything else of ours that holds rows, but for which migrations were applied.
+-- All other tables of the schema, except the list of applied migrations.
 select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
 where schemaname = split_part('sereno.jobs', '.', 1) and tablename not in ('migrations', 'sessions')
 order by 1;
 
 -- name: archived
--- What has left the tables, and is not dropped yet.
+-- Archived partitions that are not dropped yet.
 select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
 where schemaname = split_part('sereno_archive.x', '.', 1)
 order by 1;
 
 -- name: travel
--- Moves the only clock that decides anything; the leases of living sessions move along.
+-- Moves the clock of the schema; the leases of live sessions move with it.
 with moved as (
     update sereno.sessions set lease_until = lease_until + make_interval(secs => %(seconds)s)
     where state = 'alive' and %(leases)s
@@ -34,11 +34,11 @@ insert into sereno.clock (ahead) values (make_interval(secs => %(seconds)s))
 on conflict (one_row) do update set ahead = clock.ahead + excluded.ahead;
 
 -- name: now
--- What time it is there.
+-- The time of the schema.
 select sereno.now();
 
 -- name: left_to_do
--- Jobs of these queues that run, or could: and those whose time has come.
+-- Jobs of these queues that are running, ready or due.
 select count(*) from (
     select 1 from sereno.jobs
     where queue = any(%(queues)s)
@@ -46,7 +46,7 @@ select count(*) from (
     limit 1000) as found;
 
 -- name: jobs
--- Jobs with what became of them, in the order in which they were made.
+-- Jobs, live and ended, in the order of their creation.
 select id, task, state, queue, tenant, args, run_at, attempt, reason, error_type, error_message, trace
 from (select id, task, state, queue, tenant, args, run_at, attempt, null as reason, null as error_type, null as error_message, trace
       from sereno.jobs
@@ -56,7 +56,7 @@ where (%(task)s::text is null or task = %(task)s) and (%(state)s::text is null o
 order by id;
 
 -- name: deliveries
--- Deliveries with whom they are for, in the order in which they were made.
+-- Deliveries with their recipients, in the order of their creation.
 select d.id, e.type, e.subject, r.key, nullif(d.tenant, ''), d.channel, d.state, d.reason, d.attempts, d.error_message
 from sereno.deliveries d
 join sereno.events e on e.id = d.event_id

@@ -1,4 +1,4 @@
-"""Twilio on this machine: it checks what the real one checks, answers with its codes, and signs its callbacks."""
+"""A local Twilio: makes the checks of the real one, returns its error codes, and signs its callbacks."""
 
 import base64
 import re
@@ -14,7 +14,7 @@ from sereno.testing.provider import RETRY_AFTER, Provider, Request
 
 LONGEST = 1600
 
-# Numbers that Twilio keeps for trying out what it refuses, and the code of each.
+# Twilio's magic numbers for testing errors, and the code of each.
 NUMBERS: Mapping[str, int] = {
     "+15005550001": 21211,
     "+15005550002": 21612,
@@ -28,7 +28,7 @@ _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
 
 
 class TwilioProvider(Provider):
-    """`refuses`: numbers, and the code with which each is refused. `sent`: forms that were taken, by their sid."""
+    """`refuses`: error code by number. `sent`: accepted forms by sid."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class TwilioProvider(Provider):
         return self.refuses.get(form["To"])
 
     def callback(self, sid: str, status: str, *, url: str = "https://us.example/sms", error: str = "") -> Callback:
-        """What it sends to a status callback."""
+        """Return a status callback."""
         parameters = {"AccountSid": self.account_sid, "MessageSid": sid, "MessageStatus": status, "SmsSid": sid}
         if error:
             parameters["ErrorCode"] = error

@@ -1,4 +1,4 @@
-"""A receiver of webhooks that believes nothing unsigned, and notices what comes twice."""
+"""A webhook receiver that verifies signatures and counts repeats."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from sereno.testing.provider import Provider, Request
 
 
 class WebhookReceiver(Provider):
-    """Accepts what is signed by one of its secrets.
+    """Accepts requests that are signed with one of its secrets.
 
-    `accepted`: what was said, by webhook-id, as it came first. `repeats`: how often each came again. `rejected`: what
-    bore no good signature. `status`, `headers` and `body` are its answer; with a status other than 2xx it accepts
-    nothing. A body may be an asynchronous iterator, for one that comes slowly.
+    `accepted`: the first body by webhook-id. `repeats`: number of repeats by webhook-id. `rejected`: requests without a
+    valid signature. `status`, `headers` and `body` are its response; with a status other than 2xx it accepts nothing. A
+    body may be an asynchronous iterator, for a slow response.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
@@ -31,8 +31,8 @@ class WebhookReceiver(Provider):
     async def answer(self, request: Request) -> web.StreamResponse:
         if not any(self._is_signed(request, secret) for secret in self.secrets):
             self.rejected.append(request)
-            return web.Response(status=401, text="no signature of ours")
-        if self.status // 100 == 2:  # noqa: PLR2004 - the digit that means yes
+            return web.Response(status=401, text="invalid signature")
+        if self.status // 100 == 2:  # noqa: PLR2004 - 2xx
             self._accept(request)
         return web.Response(status=self.status, headers=dict(self.headers), body=self.body)
 
@@ -47,6 +47,6 @@ class WebhookReceiver(Provider):
         try:
             Webhook(secret).verify(request.body, dict(request.headers), json_parse=False)
         except (WebhookVerificationError, ValueError):
-            # ValueError: a body that is no text, a signature that is no base64.
+            # ValueError: a body that is not text, or a signature that is not base64.
             return False
         return True

@@ -1,4 +1,4 @@
-"""The Cloud API of WhatsApp on this machine: the same checks, the same errors, and signed callbacks."""
+"""A local WhatsApp Cloud API: the checks and errors of the real one, and signed callbacks."""
 
 import base64
 import secrets
@@ -28,7 +28,7 @@ STATUSES: Mapping[int, int] = {
 
 
 class WhatsAppProvider(Provider):
-    """`refuses`: numbers, and the code with which each is refused. `sent`: what was taken, by its id."""
+    """`refuses`: error code by number. `sent`: accepted messages by id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class WhatsAppProvider(Provider):
     async def answer(self, request: Request) -> web.StreamResponse:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token != self.access_token:
-            # The real one repeats the token, too.
+            # The real API repeats the token, too.
             return _error(190, f"Malformed access token {token}")
         version, *path = request.path.strip("/").split("/")
         if not version.startswith("v") or path != [self.phone_number_id, "messages"]:
@@ -75,7 +75,7 @@ class WhatsAppProvider(Provider):
                 return 131008
 
     def callback(self, *statuses: Mapping[str, Any]) -> Callback:
-        """What it sends to a webhook: {"id": …, "status": …, "errors": […]} each."""
+        """Return a webhook call with statuses: {"id": …, "status": …, "errors": […]} each."""
         metadata = {"display_phone_number": "15550783881", "phone_number_id": self.phone_number_id}
         value = {"messaging_product": "whatsapp", "metadata": metadata, "statuses": statuses}
         entry = {"id": "102290129340398", "changes": [{"field": "messages", "value": value}]}

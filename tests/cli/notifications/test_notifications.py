@@ -374,12 +374,12 @@ def test_channels_are_listed_paused_and_resumed(
 def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
     said = ok(sereno("why", "user:7", "tender.published"))
     assert f"Event {told.event} (T1)" in said
-    assert "by pager to page…7777: the provider took it" in said
+    assert "by pager to page…7777: the provider accepted it" in said
     found = json.loads(ok(sereno("why", "off", "tender.published", "-o", "json")))
     assert found["event"] == "tender.published"
     assert "preference off, by the preference of off for category tenders" in found["why"][0]
     assert "did you mean tender.published" in ok(sereno("why", "user:7", "tender.publishd", "-a", shop))
-    assert "only for those who ask for it" in ok(sereno("why", "user:7", "tender.closed", "-a", shop))
+    assert "which is opt-in" in ok(sereno("why", "user:7", "tender.closed", "-a", shop))
     wrong = sereno("why", "user:7")
     assert wrong.exit_code == 2
     assert "sereno why user:7 tender.published" in wrong.stderr

@@ -307,7 +307,7 @@ async def test_what_was_gathered_shares_the_fate_of_its_message(
     assert len(pager.sent) == tries
     first, _ = numbers(connection)
     assert fates(states) == [fate, fate]
-    assert states()[1][3] == f"as delivery {first}, which was to tell it"
+    assert states()[1][3] == f"as delivery {first}, whose message included it"
 
 
 async def test_whoever_was_not_reached_by_a_gathered_message_is_told_all_of_it_by_the_next_channel(

@@ -75,7 +75,7 @@ async def test_an_address_that_goes_bad_meanwhile_is_the_reason_of_all(
     advance(connection, 4000)
     await turn(app)
     assert fates(states) == ["skipped", "skipped"]
-    assert "which was to tell it" in states()[1][3]
+    assert "whose message included it" in states()[1][3]
 
 
 async def test_a_message_that_is_sent_again_tells_what_was_not_told_otherwise(

@@ -144,15 +144,15 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("condition", "complaint"),
     [
-        (None, "a condition is an object such as"),
-        (["region"], "a condition is an object such as"),
-        ({"not": "RM"}, "a condition is an object such as"),
-        ({"not": {}}, "says nothing"),
-        ({"any": [{}]}, "says nothing"),
+        (None, "a condition must be an object such as"),
+        (["region"], "a condition must be an object such as"),
+        ({"not": "RM"}, "a condition must be an object such as"),
+        ({"not": {}}, "is invalid: fill it in, or omit it"),
+        ({"any": [{}]}, "is invalid: fill it in, or omit it"),
         ({"any": []}, '"any" needs a list of conditions'),
         ({"any": {"region": "RM"}}, '"any" needs a list of conditions'),
-        ({"region": []}, "name at least one value, or leave it out"),
-        ({"region": {}}, 'write {"exists": true} or leave it out'),
+        ({"region": []}, "name at least one value, or omit the key"),
+        ({"region": {}}, 'write {"exists": true} or omit the key'),
         ({"": 1}, 'write "region" or "buyer.city"'),
         ({"a..b": 1}, 'write "region" or "buyer.city"'),
         ({5: 1}, 'write "region" or "buyer.city"'),
@@ -161,31 +161,31 @@ def nested(depth: int) -> dict[str, Any]:
         ({"a": "\x00"}, "NUL byte"),
         ({"a": ["\ud800"]}, "lone surrogate"),
         ({"a": {"contains": "\x00"}}, "NUL byte"),
-        ({"a": {"contains": ""}}, "contains is a text of 1 to 200 characters"),
-        ({"a": {"contains": "x" * (LONGEST_TEXT + 1)}}, "contains is a text of 1 to 200 characters"),
-        ({"a": {"contains": 5}}, "contains is a text of 1 to 200 characters"),
-        ({"a": {"min": True}}, "min is a number or a text"),
-        ({"a": {"max": None}}, "max is a number or a text"),
-        ({"a": {"min": 2, "max": 1}}, "min the smaller one"),
-        ({"a": {"min": 2, "max": "3"}}, "two numbers or two texts"),
-        ({"a": {"exists": 1}}, "exists is true or false"),
+        ({"a": {"contains": ""}}, "contains must be a string of 1 to 200 characters"),
+        ({"a": {"contains": "x" * (LONGEST_TEXT + 1)}}, "contains must be a string of 1 to 200 characters"),
+        ({"a": {"contains": 5}}, "contains must be a string of 1 to 200 characters"),
+        ({"a": {"min": True}}, "min must be a number or a string"),
+        ({"a": {"max": None}}, "max must be a number or a string"),
+        ({"a": {"min": 2, "max": 1}}, "min the smaller"),
+        ({"a": {"min": 2, "max": "3"}}, "two numbers or two strings"),
+        ({"a": {"exists": 1}}, "exists must be true or false"),
         ({"a": {"exists": False, "min": 1}}, "cannot be missing and pass another test"),
-        ({"a": {"mim": 1}}, "write min, max, contains or exists"),
-        ({"a": {"not": 1}}, "goes around"),
-        ({"a": float("inf")}, "is no number in JSON"),
-        ({"a": {"min": float("nan")}}, "is no number in JSON"),
+        ({"a": {"mim": 1}}, "use min, max, contains or exists"),
+        ({"a": {"not": 1}}, "is written around it"),
+        ({"a": float("inf")}, "is not a JSON number"),
+        ({"a": {"min": float("nan")}}, "is not a JSON number"),
         ({"a": 10**400}, "at most 1024 bits"),
         ({"a": 10**5000}, "at most 1024 bits"),
-        ({"a": [[1]]}, "is compared with a text, a number"),
-        ({"a": b"x"}, "is compared with a text, a number"),
-        (nested(DEEPEST + 1), f"nested more than {DEEPEST} deep"),
-        ({f"a{number}": 1 for number in range(MOST_CLAUSES + 1)}, f"at most {MOST_CLAUSES} are possible"),
+        ({"a": [[1]]}, "must be compared with a string, a number"),
+        ({"a": b"x"}, "must be compared with a string, a number"),
+        (nested(DEEPEST + 1), f"nested more than {DEEPEST} levels deep"),
+        ({f"a{number}": 1 for number in range(MOST_CLAUSES + 1)}, f"at most {MOST_CLAUSES} are allowed"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_to_write(condition: Any, complaint: str) -> None:
-    for ask in (compile_condition, lambda given: holds(given, {})):
+def test_invalid_conditions_are_refused_with_a_hint(condition: Any, complaint: str) -> None:
+    for check in (compile_condition, lambda given: holds(given, {})):
         with pytest.raises(InvalidArguments) as refusal:
-            ask(condition)
+            check(condition)
         assert complaint in str(refusal.value)
         assert len(str(refusal.value)) < 250
 
@@ -196,7 +196,7 @@ def test_the_bounds_themselves_are_allowed() -> None:
     assert compile_condition({".".join("a" * MOST_PARTS): {"contains": "x" * LONGEST_TEXT}})
 
 
-def test_a_condition_that_takes_too_much_room_is_refused() -> None:
+def test_a_condition_that_is_too_long_is_refused() -> None:
     assert compile_condition({"a": "x" * (LONGEST - 100)})
     with pytest.raises(InvalidArguments, match=r"takes 16,\d+ bytes as a jsonpath, at most 8,192"):
         compile_condition({"a": "ñ" * LONGEST})

@@ -133,14 +133,14 @@ def test_a_preference_survives_json() -> None:
         ({"event": ""}, "event '' must be text"),
         ({"channel": "a\x00"}, "channel 'a\\x00' must be text"),
         ({"recipient": 7}, "recipient 7 must be text"),
-        ({"wanted": 1}, "wanted is true, false or left out"),
-        ({"condition": {"a": {"mim": 1}}}, "write min, max, contains or exists"),
-        ({"condition": "a"}, "a condition is an object"),
+        ({"wanted": 1}, "wanted must be true, false or omitted"),
+        ({"condition": {"a": {"mim": 1}}}, "use min, max, contains or exists"),
+        ({"condition": "a"}, "a condition must be an object"),
         ({"quiet": [("22:00", "08:00")]}, "quiet hours are written"),
         ({"quiet": [QuietHours("00:00", "12:00"), QuietHours("12:00", "00:00")]}, "turn the preference off instead"),
     ],
 )
-def test_a_row_that_makes_no_sense_does_not_exist(fields: dict[str, Any], complaint: str) -> None:
+def test_invalid_preferences_are_refused(fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidArguments) as refusal:
         Preference(**fields)
     assert complaint in str(refusal.value)

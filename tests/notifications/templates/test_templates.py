@@ -219,7 +219,7 @@ def test_one_that_overruns_again_and_again_is_not_tried_for_a_while(monkeypatch:
         with pytest.raises(TemplateFailed, match=r"it does too much|it takes too long"):
             said(templates)
     for _ in range(100):
-        with pytest.raises(TemplateFailed, match="rests for a minute"):
+        with pytest.raises(TemplateFailed, match="is disabled for a minute"):
             said(templates)
     assert tries == 3
     templates.use_rows({("e", "any", "", "", "body"): "better"})
@@ -269,14 +269,14 @@ def test_names_and_parts() -> None:
     )
     found = lint(templates, {"e": declared(["email", "sms", "mail"], Order)})
     errors, warnings = messages(found, "error"), messages(found, "warning")
-    assert errors[0].startswith("row e/email.html: 'nme' is no field of the payload; there are code, event")
+    assert errors[0].startswith("row e/email.html: 'nme' is not a field of the payload; it has code, event")
     assert errors[1].startswith("row e/sms.pt.title: line 1: unexpected end of template")
-    assert "row e/fax.body: the event is not told by fax" in warnings
-    assert "row e/email.html: 'event' is not the field of the payload: it has another meaning" in warnings
-    assert "e by mail: there are options and no words, so they are not used" in warnings
+    assert "row e/fax.body: the event does not use the channel fax" in warnings
+    assert "row e/email.html: 'event' does not refer to the field of the payload: the name is reserved" in warnings
+    assert "e by mail: there are options and no title or body, so the options are not used" in warnings
     found = lint(rows(("email.html", "x")), None)
     assert [finding.message.partition(":")[0] for finding in found] == [
-        "a mail needs a title",
+        "an email needs a title",
         "there is HTML and no text",
     ]
     assert messages(lint(rows(("sms.body", "x")), {}), "warning") == ["row e/sms.body: the code declares no event e"]
@@ -289,10 +289,10 @@ def test_sizes_with_and_without_a_payload() -> None:
     assert messages(lint(templates, events, largest), "warning") == [
         "e by expo: the title has 66 characters: after 65 it is cut off",
         "e by expo: the body has 241 characters: after 240 it is cut off",
-        "e by sms: 3 parts of an SMS, each paid for: 308 characters",
+        "e by sms: 3 parts of an SMS, each charged: 308 characters",
     ]
     found = lint(templates, events, largest, {"e": {"code": "é" * 2000}})
-    assert "bytes, and expo takes at most 4,096" in messages(found, "error")[0]
+    assert "bytes, and expo accepts at most 4,096" in messages(found, "error")[0]
     found = lint(templates, events, largest, {"e": {}})
     assert "'code' is undefined" in messages(found, "error")[0]
 

@@ -1,13 +1,13 @@
-"""A delivery: one event, one recipient, one address, one channel; and what may become of it.
+"""A delivery (one event, recipient, address and channel), its states, and the outcomes of sending it.
 
     pending ──▶ sending ──▶ sent ──▶ delivered ──▶ read
        │           │ │        └────▶ bounced
        │           │ └▶ unknown ──▶ pending (try again), or it stays until a person decides
        │           └──▶ pending (a retry), failed, invalid, dead
        └──▶ skipped, expired
-              └▶ failed, invalid, dead, expired, bounced (gathered into a message that did not arrive)
+                         └▶ failed, invalid, dead, expired, bounced (collected into a message that did not arrive)
 
-`sending` is committed before a provider is called. `unknown`: it may have been sent, and nobody can say.
+`sending` is committed before a provider is called. `unknown`: it may have been sent, the outcome is not known.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "delivered": frozenset({"read", "bounced"}),
     "read": frozenset(),
     "bounced": frozenset({"pending"}),
-    # What was gathered into another's message shares its fate.
+    # A delivery that was collected into another message gets the outcome of that message.
     "skipped": frozenset({"pending", "failed", "invalid", "dead", "expired", "bounced"}),
     "failed": frozenset({"pending"}),
     "invalid": frozenset({"pending"}),
@@ -46,5 +46,5 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "unknown": frozenset({"pending", "dead", "sent", "delivered", "read", "bounced", "failed", "invalid"}),
 }
 
-# States in which nothing is left to do by itself; back to pending only by a person.
+# Final states; only an operator can return a delivery to pending.
 ENDED: frozenset[State] = frozenset({"read", "bounced", "skipped", "failed", "invalid", "expired", "dead"})

@@ -1,6 +1,6 @@
-"""Figures of notifications as a person sees them: the way from those who were meant to those who have read it.
+"""Statistics of notifications: the funnel from matched to read, and the health of channels.
 
-Nothing is counted here: workers and the server add up what becomes of deliveries while they change them.
+Nothing is counted here: workers and the server count while they change deliveries.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ from sereno.text import check_text
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-# As long as figures are kept.
+# Retention of the statistics in seconds.
 LONGEST_HOURS = 92 * DAY
 LONGEST_MINUTES = 8 * DAY
-# A picture has no more steps.
+# Most steps of a chart.
 MOST_STEPS = 3000
-# Channels and accounts on one page.
+# Most channels and accounts on one page.
 MOST_CHANNELS = 50
-# What ended without having arrived.
+# States of deliveries that ended without arriving.
 FAILURES = ("failed", "invalid", "dead", "bounced", "expired")
 
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """One span of time of a funnel."""
+    """One time step of a funnel."""
 
     at: datetime
     matched: int
@@ -46,10 +46,10 @@ class FunnelStep:
 
 @dataclass(frozen=True, slots=True)
 class Funnel:
-    """What became of deliveries. Each figure counts those that came so far in this time, whenever they were made.
+    """Outcomes of deliveries. Each figure counts deliveries that reached the stage in this period, whenever created.
 
-    `matched`: deliveries that were made. `eligible`: with nothing against. `skipped`: by reason. `sent`: given to a
-    provider, each once. `accepted`: taken by it. `failed`: ended without having arrived; `failures`: by state.
+    `matched`: created deliveries. `eligible`: not skipped. `skipped`: by reason. `sent`: given to a provider, each
+    once. `accepted`: accepted by the provider. `failed`: ended without arriving; `failures`: by state.
     `skipped` and `failures` are empty for one tenant, whose figures have no reasons.
     """
 
@@ -68,7 +68,7 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True)
 class ChannelHealth:
-    """How a provider fares. `account`: whose credentials; null for the house's. `codes`: its words for what went wrong.
+    """Health of a channel. `account`: owner of the credentials; null for the application's. `codes`: error codes.
 
     `state`: working or paused. `receipt_median`, `receipt_p95`: seconds from sent to the receipt; null without any.
     """
@@ -99,21 +99,21 @@ def funnel(
     event: str | None = None,
     channel: str | None = None,
 ) -> Operation[Funnel]:
-    """Of the last so many seconds, by whole hours; of one tenant, kind of event or channel, or of all."""
+    """Return the funnel of the last `since` seconds, in whole hours; for one tenant, event type or channel, or all."""
     check_spans(since, step, longest=LONGEST_HOURS, shortest_step=HOUR)
     for name, value in (("tenant", tenant), ("event", event), ("channel", channel)):
         check_text(name, value)
     if tenant is None:
         return _of_states((yield from stats_queries.hours(since, step=step, event=event, channel=channel)))
     if event is not None:
-        raise InvalidArguments("figures are kept by tenant or by kind of event, not by both: leave one of them out")
+        raise InvalidArguments("figures are stored by tenant or by event type, not by both: omit one of them")
     return _of_tenant((yield from stats_queries.tenant_hours(since, step=step, tenant=tenant, channel=channel)))
 
 
 def channel_health(
     since: float = HOUR, *, step: float = 60.0, channel: str | None = None
 ) -> Operation[list[ChannelHealth]]:
-    """By name and account: those by which most was sent lately, and those that are paused."""
+    """Return channels by name and account: those that sent most recently, and those that are paused."""
     check_spans(since, step, longest=LONGEST_MINUTES, shortest_step=60.0)
     check_text("channel", channel)
     found = yield from stats_queries.channels(since, step=step, most=MOST_CHANNELS, channel=channel)
@@ -121,11 +121,11 @@ def channel_health(
 
 
 def check_spans(since: float, step: float, *, longest: float, shortest_step: float) -> None:
-    """Figures are kept for so long, and in no smaller steps."""
+    """Check the period against the retention, and the step against the resolution."""
     if not 0 < since <= longest:
-        raise InvalidArguments(f"since {since:g}: figures are kept for {longest:g} seconds")
+        raise InvalidArguments(f"since {since:g}: figures are retained for {longest:g} seconds")
     if not shortest_step <= step <= longest or since / step > MOST_STEPS:
-        raise InvalidArguments(f"step {step:g}: from {shortest_step:g} seconds on, and at most {MOST_STEPS:,} of them")
+        raise InvalidArguments(f"step {step:g}: at least {shortest_step:g} seconds, and at most {MOST_STEPS:,} steps")
 
 
 def _of_states(found: Iterable[StateFigures]) -> Funnel:

@@ -1,4 +1,4 @@
-"""What became of deliveries, written down: surely, because what is not written is sent again."""
+"""Records delivery outcomes durably: a delivery whose outcome is not recorded would be sent again."""
 
 import asyncio
 import logging
@@ -22,33 +22,35 @@ from sereno.notifications.deliveries.store import Batch, ClaimedDelivery, Record
 from sereno.notifications.deliveries.transition import Policy, Transition, judge
 from sereno.telemetry.log_events import emit
 
-# Nobody knows whether it was sent: after so many times, a person has to decide.
+# Unknown outcomes per delivery after which an operator has to decide.
 MOST_UNKNOWN = 3
-# Nobody here knows what to do with it: somebody else may have it after so many seconds, and the older it is, the later.
+# Shortest and longest delay in seconds before a delivery that this code does not know is offered to another worker;
+# the delay is a share of the delivery's age.
 ELSEWHERE_SECONDS = (1.0, 30.0)
 ELSEWHERE_SHARE = 0.25
-# Up to so long, those who wait are told apart by seconds.
+# Delays up to this many seconds are rounded to whole seconds, longer ones to multiples of it.
 FINE_SECONDS = 10
-# One job asks for the receipts of what is sent within so many seconds, so much later; where they come sooner, less.
+# Receipts of messages sent within this many seconds are requested by one job, delayed by the same time; less where
+# receipts come sooner.
 ASK_TOGETHER = 5.0
-# What was sent is to be written down: so often, and so many seconds apart, before it is given up.
+# Pauses in seconds between attempts to record outcomes before the batch is given up.
 WRITE_AGAIN = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
 class DeliveryMovedOn:
-    """Nobody here knows the channel or the event: a worker with other code does, or will."""
+    """The code of this worker does not know the channel or the event; another worker's code may."""
 
 
 class OutcomeRecorder:
-    """Writes down what became of deliveries, and who comes back for them later."""
+    """Records outcomes of deliveries, and enqueues the jobs that retry them or request their receipts."""
 
-    def __init__(self, database: Database, channels: Mapping[str, Channel], turns: SendJobs) -> None:
+    def __init__(self, database: Database, channels: Mapping[str, Channel], send_jobs: SendJobs) -> None:
         self._database = database
         self._channels = channels
-        self._send_jobs = turns
+        self._send_jobs = send_jobs
         self.figures = DeliveryStatsWriter(database)
         self._chance = random.Random()  # noqa: S311 - jitter, not secrets
-        # Until when a job that asks covers what is sent by each channel and account.
+        # By channel and account: time until which an enqueued receipt job covers new messages.
         self._asking: dict[tuple[str, str], float] = {}
 
     def policy(self, channel: str) -> Policy:
@@ -73,10 +75,10 @@ class OutcomeRecorder:
         taken: Sequence[ClaimedDelivery],
         outcomes: Mapping[int, Outcome | DeliveryMovedOn],
     ) -> None:
-        """What became of these; they are all that is left of the batch."""
+        """Record the outcomes of all remaining deliveries of the batch."""
         policy = self.policy(channel)
         transitions = [
-            _elsewhere(each)
+            _for_other_worker(each)
             if isinstance(outcome := outcomes[each.id], DeliveryMovedOn)
             else judge(each.id, each.attempt, outcome, policy, self._chance)
             for each in taken
@@ -88,7 +90,7 @@ class OutcomeRecorder:
             await self.pause(channel, account, one_line(down.code), one_line(down.message))
 
     async def settle_stranded(self, job: int, channel: str, account: str) -> None:
-        """Somebody died while sending: what became of those, nobody knows. The channel's policy decides."""
+        """Settle deliveries whose worker died while sending: the outcome is unknown, the channel's policy decides."""
         if not await self._database.arun_one(deliveries.stranded(channel, account, job)):
             return
         transitions, kinds = await self._database.arun(self._settle(job, channel, account))
@@ -97,13 +99,13 @@ class OutcomeRecorder:
             emit(
                 logging.WARNING,
                 "delivery.unknown",
-                f"{len(transitions)} deliveries by {channel}: whoever was sending them died, "
-                "so nobody knows what became of them",
+                f"{len(transitions)} deliveries by {channel}: the worker died while sending them, "
+                "so their outcome is unknown",
                 channel=channel,
             )
 
     def _settle(self, job: int, channel: str, account: str) -> Operation[tuple[list[Transition], Kinds]]:
-        """Found and settled under one lock: somebody else who found them too may be sending them again by now."""
+        """Find and settle them under one lock: another worker that found them may already be sending them again."""
         parks = channel != IN_APP and self.policy(channel).on_unknown == "park"
         found = yield from deliveries.stranded(channel, account, job)
         transitions = [
@@ -113,7 +115,7 @@ class OutcomeRecorder:
         ]
         yield from deliveries.record(job, [batch.batch for batch in found], transitions)
         if len(found) >= deliveries.MOST_STRANDED or any(transition.state == "pending" for transition in transitions):
-            # Also for what the batch of this job does not hold.
+            # Also sends what the batch of this job does not hold.
             yield from job_store.enqueue(self._send_jobs.to_send(channel, account))
         kinds = {
             delivery: kind for batch in found for (delivery, _), kind in zip(batch.deliveries, batch.kinds, strict=True)
@@ -130,7 +132,7 @@ class OutcomeRecorder:
         *,
         last: bool,
     ) -> Operation[RecordedOutcome]:
-        """What became of them, and whoever comes back for them later, together; answers which, and when that was."""
+        """Record the outcomes and enqueue follow-up jobs in one transaction. Return the recorded ids and the time."""
         policy = self.policy(channel)
         for transition in transitions:
             if transition.due_in is not None:
@@ -143,23 +145,23 @@ class OutcomeRecorder:
             for transition in transitions
             if transition.state == "pending" and transition.due_in is not None
         ]
-        asked = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
+        delays = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
         tokens = [token for wait in sorted(set(waits)) for token in self._send_jobs.to_send(channel, account, 1, wait)]
-        if asked and not self._is_asked_for(channel, account, recorded.now):
-            tokens.append(self._send_jobs.to_ask(channel, account, min(asked) + _together(min(asked))))
+        if delays and not self._is_covered(channel, account, recorded.now):
+            tokens.append(self._send_jobs.to_ask(channel, account, min(delays) + _together(min(delays))))
         if tokens:
             yield from job_store.enqueue(tokens)
         return recorded
 
-    def _is_asked_for(self, channel: str, account: str, now: float) -> bool:
-        """Whether a job that was written lately will ask for what is sent now, too."""
+    def _is_covered(self, channel: str, account: str, now: float) -> bool:
+        """Return whether an enqueued receipt job also covers messages sent now."""
         return self._asking.get((channel, account), -math.inf) > now
 
     def wrote(self, channel: str, account: str, transitions: Sequence[Transition], now: float) -> None:
-        """It is committed: for a while, nobody else has to see to it that receipts are asked for."""
-        asked = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
-        if asked and not self._is_asked_for(channel, account, now):
-            self._asking[channel, account] = now + _together(min(asked))
+        """After the commit: remember that the enqueued receipt job covers new messages for a while."""
+        delays = [transition.receipt_in for transition in transitions if transition.receipt_in is not None]
+        if delays and not self._is_covered(channel, account, now):
+            self._asking[channel, account] = now + _together(min(delays))
 
     async def run(self, operation: Operation[RecordedOutcome]) -> RecordedOutcome:
         return await self._database.arun(operation)
@@ -169,13 +171,13 @@ class OutcomeRecorder:
             emit(
                 logging.ERROR,
                 "channel.paused",
-                f"the channel {channel} is paused: {code} {message}; mend it, then: sereno channel resume {channel}",
+                f"the channel {channel} is paused: {code} {message}; fix it, then run: sereno channel resume {channel}",
                 channel=channel,
             )
 
 
 class _Entry:
-    """One batch in the ledger. An outage is waited out, and one bad row takes no other along."""
+    """Writes the outcomes of one batch. Retries during an outage; isolates a row that cannot be written."""
 
     def __init__(
         self, recorder: OutcomeRecorder, job: int, channel: str, account: str, batches: Sequence[int], kinds: Kinds
@@ -203,7 +205,7 @@ class _Entry:
             await self.write(transitions[:middle], last=False)
             await self.write(transitions[middle:], last=last)
             return
-        reason = f"its outcome could not be written: {type(error).__name__}"
+        reason = f"the outcome could not be stored: {type(error).__name__}"
         lost = Transition(
             id=transitions[0].id, state="unknown", reason=reason, is_unknown=True, attempt=transitions[0].attempt
         )
@@ -218,7 +220,7 @@ class _Entry:
 
 
 def _rounded(wait: float) -> float:
-    """Those that are due at about the same time wait together: never less long, and never twice as long."""
+    """Round up, so that deliveries due at about the same time share a job; never to twice the delay or more."""
     return float(math.ceil(wait) if wait <= FINE_SECONDS else math.ceil(wait / FINE_SECONDS) * FINE_SECONDS)
 
 
@@ -226,9 +228,9 @@ def _together(after: float) -> float:
     return min(ASK_TOGETHER, after / 10)
 
 
-def _elsewhere(taken: ClaimedDelivery) -> Transition:
-    """It waits a moment for a worker that knows what to do with it, and no try is used up."""
-    reason = "the worker that had it does not know its event or channel"
+def _for_other_worker(taken: ClaimedDelivery) -> Transition:
+    """Return the delivery to pending for a worker whose code knows it, without counting the attempt."""
+    reason = "the worker's code does not know its event or channel"
     soon, late = ELSEWHERE_SECONDS
     wait = min(late, max(soon, ELSEWHERE_SHARE * taken.age))
     return Transition(id=taken.id, state="pending", reason=reason, due_in=wait, refund=True, attempt=taken.attempt)

@@ -1,4 +1,4 @@
-"""Receipts: whom to ask for, and what providers say."""
+"""Receipts: requests to providers, and what they report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -17,14 +17,14 @@ OUTCOMES = frozenset(get_args(get_type_hints(Receipt)["outcome"]))
 
 
 class ReceiptQuestion(NamedTuple):
-    """A batch of deliveries to be asked about, and the names that the provider gave to them."""
+    """A batch of deliveries whose receipts are requested, with the message ids of the provider."""
 
     batch: int
     deliveries: list[tuple[int, str]]
 
 
 class ReceivedReceipt(msgspec.Struct, array_like=True):
-    """What was heard of so many deliveries. `bucket`: how long after they were sent, by the place among BUCKETS."""
+    """A number of deliveries with one receipt outcome. `bucket`: index in BUCKETS of the time since sending."""
 
     event: str | None
     tenant: str
@@ -37,7 +37,7 @@ class ReceivedReceipt(msgspec.Struct, array_like=True):
 
 
 class ReceiptResult(NamedTuple):
-    """How many deliveries receipts moved, in how many seconds some are to be sent again, and what was heard of them."""
+    """Result of applied receipts: deliveries that changed, delays in seconds of retries, and counts for statistics."""
 
     moved: int
     again: list[float]
@@ -45,7 +45,7 @@ class ReceiptResult(NamedTuple):
 
 
 class EarlyReceipt(msgspec.Struct, array_like=True):
-    """A receipt that came before its message was written down."""
+    """A receipt that arrived before the provider id of its message was stored."""
 
     channel: str
     account: str
@@ -55,12 +55,12 @@ class EarlyReceipt(msgspec.Struct, array_like=True):
 
 _names = msgspec.json.Decoder(list[tuple[int, str]])
 _delays = msgspec.json.Decoder(list[float])
-_told = msgspec.json.Decoder(list[ReceivedReceipt])
+_received = msgspec.json.Decoder(list[ReceivedReceipt])
 _early = msgspec.json.Decoder(list[EarlyReceipt])
 
 
 def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tuple[list[ReceiptQuestion], int]]:
-    """Whom to ask for now, and how many deliveries that were. They are due again a while later."""
+    """Return the receipts to request now and the number of deliveries. They become due again after `again` seconds."""
     yield from end_asking(channel, account)
     found = yield from take_batches("ask", channel, account, most, again=again)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
@@ -76,7 +76,7 @@ def ask(channel: str, account: str, *, most: int, again: float) -> Operation[tup
 
 
 def end_asking(channel: str, account: str) -> Operation[None]:
-    """Whose time is over is asked about no more."""
+    """Stop requesting receipts whose time is over."""
     yield Statement(_sql["end_asking"], {"channel": channel, "account": account})
 
 
@@ -90,17 +90,16 @@ def apply(
     left_over: Mapping[int, Sequence[int]] | None = None,
     told_before: bool = False,
 ) -> Operation[ReceiptResult]:
-    """Only ever forward, each once. `delays`: before each new try; what used them up is a dead letter.
+    """Apply receipts, each once; a state only moves forward. `delays`: before each retry; then the delivery is dead.
 
-    `asked_for`: deliveries by the names that the provider gave to them. `left_over`: the deliveries of each batch that
-    were asked about and not answered; they are asked about again. `told_before`: one that nobody knows is not kept for
-    later.
+    `asked_for`: deliveries by provider id. `left_over`: the deliveries of each batch without a receipt; they are
+    requested again. `told_before`: a receipt for an unknown message is dropped instead of stored for later.
     """
     known = asked_for or {}
     if left_over is not None:
         ids = sorted({each for group in (*known.values(), *left_over.values()) for each in group})
         yield Statement(_sql["hold_asked"], {"batches": sorted(left_over), "ids": ids})
-    said = [
+    entries = [
         {
             "delivery_id": delivery,
             "provider_id": one_line(receipt.provider_id),
@@ -111,25 +110,25 @@ def apply(
         }
         for receipt in receipts
         if receipt.outcome in OUTCOMES
-        # One message may be several deliveries.
+        # One message may stand for several deliveries.
         for delivery in known.get(receipt.provider_id, (None,))
     ]
     values = {"channel": channel, "account": account, "delays": list(delays), "told_before": told_before}
-    given = {"receipts": msgspec.json.encode(said).decode(), "edges": list(BUCKETS)}
+    given = {"receipts": msgspec.json.encode(entries).decode(), "edges": list(BUCKETS)}
     rows = yield Statement(_sql["apply_receipts"], {**values, **given})
-    moved, again, told = rows[0]
+    moved, again, received = rows[0]
     if left_over is not None:
         rest = [{"batch": batch, "ids": list(ids)} for batch, ids in left_over.items()]
         yield Statement(_sql["asked"], {"left_over": msgspec.json.encode(rest).decode()})
-    return ReceiptResult(moved, _delays.decode(again), _told.decode(told))
+    return ReceiptResult(moved, _delays.decode(again), _received.decode(received))
 
 
 def early() -> Operation[list[EarlyReceipt]]:
-    """Those of one channel and account that came before their message, and whose message is known by now."""
+    """Return the early receipts of one channel and account whose messages are stored by now."""
     rows = yield Statement(_sql["early_receipts"])
     return _early.decode(rows[0][0])
 
 
 def unasked() -> Operation[list[tuple[str, str]]]:
-    """Channels and accounts whose receipts nobody asks for."""
+    """Return channels and accounts with due receipts that have no job."""
     return [(channel, account) for channel, account in (yield Statement(_sql["unasked"]))]

@@ -1,9 +1,9 @@
--- Receipts: asked for in batches or told by providers, each counted once.
+-- Receipts: requested in batches or sent by providers, each counted once.
 -- Lock order in every transaction: batches by id, deliveries by id, names of receipts, addresses by id.
 
 -- name: end_asking
--- Whose time is over is asked about no more, whether anybody answered or not. A batch that another job has locked is left
--- to that job, or to the next call.
+-- Stops requesting receipts whose time is over, with or without a reply. A batch that another job has locked is left to
+-- that job, or to the next call.
 with over as materialized (
     select id from sereno.batches
     where purpose = 'ask' and channel = %(channel)s and account = %(account)s and job_id is null
@@ -21,12 +21,12 @@ locked as materialized (
 update sereno.deliveries set receipt_at = null where id = any(array(select id from locked));
 
 -- name: ask
--- By which names a provider knows those that nothing is known of yet.
+-- Provider ids of the deliveries that have no receipt yet.
 select coalesce(json_agg(json_build_array(id, provider_id)), '[]')::text from sereno.deliveries
 where id = any(%(ids)s::text::bigint[]) and state in ('sent', 'unknown') and provider_id is not null and receipt_at is not null;
 
 -- name: hold_asked
--- The batches and the deliveries that were asked about, locked before anything of the answer is written.
+-- Locks the requested batches and deliveries before the reply is written.
 with owned as materialized (
     select id from sereno.batches where id = any(%(batches)s) order by id for update
 ),
@@ -38,7 +38,7 @@ done as (select count(*) from locked)
 select * from done;
 
 -- name: asked
--- Those that were answered are not asked for again; the others are, until their time is over.
+-- Removes deliveries with a receipt from their batches; the others are requested again until their time is over.
 with left_over as materialized (
     select batch, array(select jsonb_array_elements_text(ids)::bigint) as ids
     from jsonb_to_recordset(%(left_over)s::text::jsonb) as s(batch bigint, ids jsonb)
@@ -58,9 +58,9 @@ update sereno.deliveries set receipt_at = null
 where id = any(array(select unnest(ids) from ended)) and receipt_at is not null;
 
 -- name: apply_receipts
--- What a provider says of them, only ever forward, each once. Answers what it made of them, and when some are sent again.
+-- Applies receipts, each once; a state only moves forward. Returns the changes and the due times of retries.
 with clock as materialized (select sereno.now() as now),
-said as materialized (
+reported as materialized (
     select distinct on (provider_id, delivery_id) *
     from jsonb_to_recordset(%(receipts)s::text::jsonb) as s(
         delivery_id bigint, provider_id text, outcome text, code text, message text, receipt_id text)
@@ -68,11 +68,11 @@ said as materialized (
              array_position(array['down', 'retry', 'delivered', 'failed', 'bounced', 'invalid', 'read'], outcome) desc
 ),
 known as materialized (
-    select said.*, coalesce(said.delivery_id, m.delivery_id) as id
-    from said left join sereno.message_ids m
-      on said.delivery_id is null and m.channel = %(channel)s and m.account = %(account)s and m.provider_id = said.provider_id
+    select reported.*, coalesce(reported.delivery_id, m.delivery_id) as id
+    from reported left join sereno.message_ids m
+      on reported.delivery_id is null and m.channel = %(channel)s and m.account = %(account)s and m.provider_id = reported.provider_id
 ),
--- One that nobody waits for yet: the message may be on its way to us.
+-- A receipt for an unknown message: the provider id may not be stored yet.
 early as (
     insert into sereno.early_receipts (channel, account, provider_id, receipt)
     select %(channel)s, %(account)s, provider_id,
@@ -118,11 +118,11 @@ moved as (
     returning deliveries.id, deliveries.state, deliveries.due_at, recipient_id, digest, address_id, open.outcome, open.code, open.message,
               event_id, deliveries.tenant, sent_at, open.before
 ),
--- What was gathered into a message that did not arrive was not told either.
-untold as (
+-- Deliveries collected into a message that did not arrive get its state.
+unsent_parts as (
     update sereno.deliveries
     set state = moved.state,
-        reason = 'as delivery ' || moved.id || ', which was to tell it', changed_at = (select now from clock)
+        reason = 'as delivery ' || moved.id || ', whose message included it', changed_at = (select now from clock)
     from moved
     where moved.digest is not null and moved.state in ('failed', 'invalid', 'dead', 'bounced')
       and deliveries.recipient_id = moved.recipient_id and deliveries.digest = moved.digest and deliveries.digest_of = moved.id
@@ -147,16 +147,16 @@ addresses_ended as (
 )
 select (select count(*) from moved),
        coalesce((select json_agg(greatest(0, extract(epoch from due_at - (select now from clock))::float)) from again), '[]')::text,
-       coalesce((select json_agg(json_build_array(e.type, told.tenant, told.outcome, told.before, told.state, told.code, told.bucket, told.count))
+       coalesce((select json_agg(json_build_array(e.type, counted.tenant, counted.outcome, counted.before, counted.state, counted.code, counted.bucket, counted.count))
                  from (select event_id, tenant, outcome, before, state, code, width_bucket(
                                   extract(epoch from (select now from clock) - sent_at)::double precision,
                                   %(edges)s::double precision[]) as bucket, count(*) as count
-                       from moved group by 1, 2, 3, 4, 5, 6, 7) as told
-                 left join sereno.events e on e.id = told.event_id), '[]')::text;
+                       from moved group by 1, 2, 3, 4, 5, 6, 7) as counted
+                 left join sereno.events e on e.id = counted.event_id), '[]')::text;
 
 -- name: early_receipts
--- Those that came before their message, which is known by now, of one channel and account: whoever applies them locks
--- deliveries once. And away with what nobody here has ever heard of.
+-- Early receipts of one channel and account whose messages are stored by now; one call locks the deliveries once. Also
+-- deletes receipts for messages that never became known.
 with waiting as materialized (
     select e.id, e.channel, e.account, is_known
     from sereno.early_receipts e cross join lateral (
@@ -177,7 +177,7 @@ select coalesce(json_agg(json_build_array(channel, account, provider_id, receipt
 from gone where id = any(array(select id from waiting where is_known));
 
 -- name: unasked
--- Channels and accounts whose receipts nobody asks for any more.
+-- Channels and accounts with due receipts that have no job.
 with recursive place(channel, account) as (
     (select channel, account from sereno.batches where purpose = 'ask' and job_id is null order by channel, account limit 1)
     union all

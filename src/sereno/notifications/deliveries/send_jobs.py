@@ -1,7 +1,7 @@
-"""Jobs that send and ask: each is a turn on a channel and account, and belongs to no delivery before it has one.
+"""Jobs that send messages and request receipts: tokens for a channel and account, not bound to a delivery.
 
-Where a rate is kept, a turn is one batch, because a rate is counted in jobs. Elsewhere it goes on for a while, and then
-leaves to another what is left.
+On a channel with a rate, a job sends one batch, because the rate counts jobs. On other channels a job sends batches
+for a few seconds and then enqueues a successor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +13,18 @@ from sereno.channels.contract import Channel
 from sereno.jobs.job import NewJob
 from sereno.jobs.limits.limit import Limit, Rate
 
-# As many batches of one channel and account are on their way at once.
+# Most batches of one channel and account that are sent at once.
 MOST_TOKENS = 50
-# Of what is due later, or sent batch after batch, as many begin.
+# Most jobs for deliveries that are due later or sent batch after batch.
 MOST_LATER = 10
-# A turn that has no seat, and one that goes on in a seat of its own if there is more.
+# Special slots: a job without a slot, and a job whose successor gets a slot of its own if there is more to send.
 ONCE, LATER = -2, -1
 
 
 class JobMaker(Protocol):
-    """A task, as far as it is needed here."""
+    """The part of a task that this module uses."""
 
-    # Of its many options, those that turns need.
+    # The options that send jobs use.
     def using(
         self,
         *,
@@ -38,7 +38,7 @@ class JobMaker(Protocol):
 
 
 class SendJobs:
-    """Makes them."""
+    """Creates send jobs and receipt jobs."""
 
     def __init__(
         self, channels: Mapping[str, Channel], deliver: Callable[[], JobMaker], receipts: Callable[[], JobMaker]
@@ -48,13 +48,13 @@ class SendJobs:
         self._receipts = receipts
 
     def to_send(self, channel: str, account: str, count: int = 0, due_in: float = 0.0) -> Sequence[NewJob]:
-        """For so many batches: one each, or, when they are many or nobody knows, on and on until all is sent."""
+        """Jobs for `count` batches, one each; for many or an unknown number (0), jobs that enqueue successors."""
         task = self._limited(channel, account)
         if due_in > 0:
             return [task.using(delay=due_in).job(channel, account, LATER)] * min(count, MOST_LATER)
         if not count:
             return [task.job(channel, account, LATER)]
-        if self._goes_on(channel):
+        if self._sends_repeatedly(channel):
             return [task.job(channel, account, ONCE)] * min(count, MOST_LATER)
         if count <= MOST_TOKENS:
             return [task.job(channel, account, ONCE)] * count
@@ -63,33 +63,33 @@ class SendJobs:
     def for_deliveries(
         self, channel: str, account: str, count: int, batch: int, due_in: float = 0.0
     ) -> Sequence[NewJob]:
-        """For so many deliveries. With a rate, a turn costs a whole batch: small ones share it, in a few seats."""
+        """Jobs for `count` deliveries. With a rate, a job costs a whole batch: small ones share it, in a few slots."""
         full, rest = divmod(count, batch)
-        if due_in > 0 or self._goes_on(channel) or not rest or full >= MOST_TOKENS:
+        if due_in > 0 or self._sends_repeatedly(channel) or not rest or full >= MOST_TOKENS:
             return self.to_send(channel, account, full + bool(rest), due_in)
         task, slot = self._limited(channel, account), 2 * randrange(MOST_TOKENS)  # noqa: S311 - see below
-        # Both: one of them may be under way, and have looked already.
+        # Two jobs: one of them may be running and have read its batch already.
         shared = [_in_slot(task, channel, account, place) for place in (slot, slot + 1)]
         return [*(self.to_send(channel, account, full) if full else ()), *shared]
 
     def after(self, channel: str, account: str, slot: int) -> NewJob | None:
-        """Who takes the batch after a full one: each seat is taken once, and is left to the one beside it."""
+        """The job for the batch after a full one: a slot is used once and then passes to its neighbour."""
         task = self._limited(channel, account)
         if slot == ONCE:
-            return task.job(channel, account, ONCE) if self._goes_on(channel) else None
-        chosen = 2 * randrange(MOST_TOKENS) if slot == LATER else slot ^ 1  # noqa: S311 - a seat, not a secret
+            return task.job(channel, account, ONCE) if self._sends_repeatedly(channel) else None
+        chosen = 2 * randrange(MOST_TOKENS) if slot == LATER else slot ^ 1  # noqa: S311 - a slot, not a secret
         return _in_slot(task, channel, account, chosen)
 
     def standing(self, channel: str, account: str) -> NewJob:
-        """One more, without a seat."""
+        """One more job, without a slot."""
         return self._limited(channel, account).job(channel, account, ONCE)
 
     def to_ask(self, channel: str, account: str, due_in: float = 0.0) -> NewJob:
-        """For the receipts that can be asked for then."""
+        """The job that requests the receipts that are due then."""
         task = self._receipts()
         return (task.using(delay=due_in) if due_in > 0 else task).job(channel, account)
 
-    def _goes_on(self, channel: str) -> bool:
+    def _sends_repeatedly(self, channel: str) -> bool:
         known = self._channels.get(channel)
         return known is not None and known.rate is None
 

@@ -1,7 +1,6 @@
-"""deliveries ──▶ messages: a batch is taken, committed as `sending`, handed to its channel, and each outcome written.
+"""deliveries ──▶ messages: claims a batch, commits it as `sending`, gives it to its channel, and records the outcomes.
 
-What was sent and cannot be written down would be sent again, so nothing here is allowed to fail for more than one
-delivery.
+A message whose outcome is not recorded would be sent again, so an error here may affect at most one delivery.
 """
 
 import asyncio
@@ -26,18 +25,18 @@ from sereno.notifications.deliveries.transition import Transition
 from sereno.notifications.event import Content
 from sereno.notifications.recipients.unsubscribe_links import UnsubscribeLinks
 
-# Messages of the inbox in one statement.
+# Inbox messages per statement.
 INBOX_BATCH = 500
-# A job goes on with the next batch for so many seconds, where no rate is kept; then others have their turn.
+# Seconds for which a job continues with further batches on a channel without a rate; then other jobs get a slot.
 TURN_SECONDS = 2.0
-# Credentials that were changed are used within so many seconds.
+# Seconds for which credentials are cached; changed ones are used after this time.
 ACCOUNT_SECONDS = 30.0
 
 Render = Callable[[str, ClaimedDelivery, ClaimedEvent, str | None], Content]
 
 
 class DeliverySender:
-    """Sends what is due."""
+    """Sends due deliveries."""
 
     def __init__(
         self,
@@ -46,14 +45,14 @@ class DeliverySender:
         accounts: Mapping[str, Mapping[str, Any]],
         render: Render,
         recorder: OutcomeRecorder,
-        turns: SendJobs,
+        send_jobs: SendJobs,
     ) -> None:
         self._database = database
         self._channels = channels
         self._accounts = accounts
         self._render = render
         self._recorder = recorder
-        self._send_jobs = turns
+        self._send_jobs = send_jobs
         self._links = UnsubscribeLinks(database)
         self._exchanges: dict[tuple[asyncio.AbstractEventLoop, str, str], tuple[float, Exchange]] = {}
 
@@ -62,13 +61,13 @@ class DeliverySender:
         return INBOX_BATCH if channel == IN_APP or known is None else known.batch
 
     async def deliver(self, job: int, channel: str, account: str, slot: int) -> int:
-        """The next batches of a channel; answers how many were looked at. `seat`: who goes on, if there is more."""
+        """Send the next batches of a channel. Return the number of claimed deliveries. `slot`: of the successor job."""
         await self._recorder.settle_stranded(job, channel, account)
         known, total, until = self._channels.get(channel), 0, monotonic() + TURN_SECONDS
         while True:
-            # A rate is counted in jobs: each of them is one batch.
+            # A rate counts jobs: each job sends one batch.
             is_last = known is None or known.rate is not None or monotonic() > until
-            # Before anything is committed as sending: whoever cannot be asked for has sent nothing.
+            # Before anything is committed as sending: if the settings cannot be read, nothing was sent.
             exchange = None if known is None or channel == IN_APP else await self.exchange(channel, account)
             batch = await self._database.arun(self._take(job, channel, account, slot if is_last else None))
             self._recorder.figures.changed(batch.changes)
@@ -81,7 +80,7 @@ class DeliverySender:
             if is_last or batch.looked_at < self.batch_of(channel):
                 break
         if slot >= 0 and total < self.batch_of(channel):
-            # Whoever came while this seat was taken found it so, and went home.
+            # A job that finds the slot taken returns at once; the job that holds it checks for late deliveries.
             await self._database.arun(self._leave(channel, account))
         return total
 
@@ -90,9 +89,9 @@ class DeliverySender:
             yield from transitions.enqueue([self._send_jobs.standing(channel, account)])
 
     def _take(self, job: int, channel: str, account: str, slot: int | None) -> Operation[Batch]:
-        """A batch, and whoever takes the next one, together: nobody may live to ask for it.
+        """Claim a batch and enqueue the job for the next one in one transaction: this worker may die while sending.
 
-        A full batch means that there is more; what falls into quiet hours is looked for when they end.
+        A full batch means that there is more; deliveries in quiet hours get a job for the end of the quiet hours.
         """
         size = self.batch_of(channel)
         batch = yield from deliveries.take(channel, account, job, size)
@@ -116,10 +115,10 @@ class DeliverySender:
             else:
                 outcomes[taken.id] = made
         if known is not None and messages:
-            said: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
+            results: Sequence[Outcome] = [Down("no_account", "the account has no settings")] * len(messages)
             if exchange is not None:
-                said = await _said(known, messages, exchange)
-            outcomes |= zip([message.delivery for message in messages], said, strict=True)
+                results = await _outcomes_of(known, messages, exchange)
+            outcomes |= zip([message.delivery for message in messages], results, strict=True)
         await self._recorder.record(job, channel, account, batch, batch.deliveries, outcomes)
 
     async def _put_into_inbox(self, job: int, batch: Batch) -> None:
@@ -137,7 +136,7 @@ class DeliverySender:
             if good:
                 await self._put(batch, good, last=not bad)
         except (psycopg.DataError, psycopg.IntegrityError):
-            # One of them cannot be stored, or its recipient has just been deleted: each by itself.
+            # One row cannot be stored, or its recipient was just deleted: store each separately.
             for message in good:
                 try:
                     await self._put(batch, [message], last=False)
@@ -150,7 +149,7 @@ class DeliverySender:
     async def _put(self, batch: Batch, rows: Sequence[dict[str, Any]], *, last: bool) -> None:
         put = await self._database.arun(deliveries.put_into_inbox(batch.batches, rows, last=last))
         tenants = {taken.id: taken.tenant or "" for taken in batch.deliveries}
-        # Where somebody else settled some of them, which ones is not known here, and hardly matters.
+        # If another job settled some of them, it is not known which; the statistics tolerate that.
         done = [Transition(id=row["id"], state="delivered") for row in rows[:put]]
         kinds = {row["id"]: (row["event"], tenants[row["id"]]) for row in rows[:put]}
         self._recorder.figures.settled(IN_APP, "", done, kinds)
@@ -190,7 +189,7 @@ class DeliverySender:
     def _content(
         self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent, unsubscribe_url: str | None
     ) -> Content | Failed | DeliveryMovedOn:
-        """A template is the user's code: what it raises, or gives instead of words, concerns this delivery alone."""
+        """Render; a template is user code: what it raises or returns wrongly fails this delivery only."""
         try:
             made = self._render(channel, taken, event, unsubscribe_url)
         except UnknownEvent:
@@ -198,32 +197,32 @@ class DeliverySender:
         except Exception as error:  # noqa: BLE001 - whatever a template raises is an outcome
             return Failed("template", f"{type(error).__name__}: {error}"[:300])
         if not (isinstance(made, Content) and isinstance(made.title, str) and isinstance(made.body, str)):
-            return Failed("template", f"it gave {type(made).__name__}, not Content with a title and a body")
+            return Failed("template", f"it returned {type(made).__name__}, not Content with a title and a body")
         if not (isinstance(made.html, str | None) and isinstance(made.options, Mapping)):
-            return Failed("template", "it gave Content whose html is no text, or whose options are no mapping")
+            return Failed("template", "it returned Content whose html is no string or whose options are no mapping")
         return Content(storable(made.title), storable(made.body), made.html and storable(made.html), made.options)
 
     async def exchange(self, channel: str, account: str) -> Exchange | None:
-        """Connections are kept from batch to batch, and the credentials for a moment; None for an account without any.
+        """Return the cached connections and credentials of an account; None for an account without settings.
 
-        A tenant's own settings stand alone: the house's secrets never go to an address that a tenant chose.
+        A tenant's settings replace the application's: its secrets are never sent to an address that a tenant chose.
         """
         place = (asyncio.get_running_loop(), channel, account)
         until, exchange = self._exchanges.get(place, (0.0, None))
         if exchange is not None and until > monotonic():
             return exchange
-        house = self._accounts.get(channel, {})
-        settings = await self._database.arun_one(deliveries.account_settings(channel, account)) if account else house
+        defaults = self._accounts.get(channel, {})
+        settings = await self._database.arun_one(deliveries.account_settings(channel, account)) if account else defaults
         if account and not settings:
             return None
-        # Asked for by somebody else meanwhile: theirs is as new.
+        # Another coroutine may have created it during the query; reuse its connections.
         exchange = self._exchanges[place][1] if place in self._exchanges else Exchange()
-        exchange.account, exchange.own, exchange.private = settings, bool(account), bool(house.get("private"))
+        exchange.account, exchange.own, exchange.private = settings, bool(account), bool(defaults.get("private"))
         self._exchanges[place] = (monotonic() + ACCOUNT_SECONDS, exchange)
         return exchange
 
     async def close(self) -> None:
-        """Give back the connections of this loop, and say what was counted."""
+        """Close the connections of this event loop, and write the statistics."""
         await self._recorder.figures.write()
         loop = asyncio.get_running_loop()
         for place in [place for place in self._exchanges if place[0] is loop or place[0].is_closed()]:
@@ -233,7 +232,7 @@ class DeliverySender:
 
 
 def storable(text: str) -> str:
-    """As PostgreSQL takes it."""
+    """Return the text as PostgreSQL accepts it."""
     if text.isascii() and "\x00" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
@@ -251,11 +250,11 @@ def _inbox_row(taken: ClaimedDelivery, event: ClaimedEvent, content: Any) -> dic
     }
 
 
-async def _said(channel: Channel, messages: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
-    """What the channel answers; a channel that breaks its contract may have sent everything."""
+async def _outcomes_of(channel: Channel, messages: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
+    """Call the channel; if it breaks its contract, every message may have been sent."""
     try:
         outcomes = list(await channel.send(messages, exchange))
-    except Exception as error:  # noqa: BLE001 - a channel may be anybody's code
+    except Exception as error:  # noqa: BLE001 - a channel may be third-party code
         return [Unknown("channel_error", type(error).__name__)] * len(messages)
     if len(outcomes) != len(messages):
         wrong = f"{len(outcomes)} outcomes for {len(messages)} messages"

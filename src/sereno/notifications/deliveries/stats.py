@@ -1,4 +1,4 @@
-"""Figures of notifications, counted in plain Python by whoever changes deliveries, a batch at a time."""
+"""Statistics of notifications, counted in memory by the process that changes deliveries, one batch at a time."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -8,12 +8,12 @@ import msgspec
 
 from sereno.telemetry.metrics import BUCKETS
 
-# A provider's words for what went wrong: so much of each, and so many of a channel and account between two writings.
+# Error codes of providers: longest code in characters, and most codes per channel and account between two writes.
 LONGEST_CODE = 60
 MOST_CODES = 20
 OTHER = "other"
 
-# What a delivery comes to, and the column of a tenant in which it is counted. `tried`: given to a provider, once each.
+# Outcomes of deliveries, and the tenant column that counts them. `tried`: first attempt given to a provider.
 COLUMNS = {
     "matched": "matched",
     "pending": "eligible",
@@ -28,7 +28,7 @@ COLUMNS = {
     "bounced": "failed",
     "expired": "failed",
 }
-# Reasons begin with one of these; what follows names somebody, or is in a provider's words.
+# Reasons start with one of these; the rest names a row or quotes a provider, and is not counted separately.
 REASONS = (
     "preference off",
     "condition",
@@ -46,7 +46,7 @@ REASONS = (
 
 
 class Change(msgspec.Struct, array_like=True, gc=False):
-    """So many deliveries of an event and a tenant came to something; the field order is that of the statements."""
+    """A number of deliveries of one event type and tenant that reached a state; field order as in the statements."""
 
     channel: str
     event: str | None
@@ -57,7 +57,7 @@ class Change(msgspec.Struct, array_like=True, gc=False):
 
 
 class ChannelTally(msgspec.Struct):
-    """How a channel and account fared. `receipts`: by how long they took."""
+    """Counts of one channel and account. `receipts`: by time until the receipt."""
 
     sent: int = 0
     accepted: int = 0
@@ -68,7 +68,7 @@ class ChannelTally(msgspec.Struct):
     codes: dict[str, int] = msgspec.field(default_factory=Counter)
 
     def trouble(self, code: str, count: int = 1) -> None:
-        """What a provider calls it; strange ones are counted together."""
+        """Count an error code; codes beyond MOST_CODES are counted together."""
         name = code[:LONGEST_CODE] or "none"
         if name not in self.codes and len(self.codes) >= MOST_CODES:
             name = OTHER
@@ -79,7 +79,7 @@ class ChannelTally(msgspec.Struct):
 
 
 class DeliveryTally:
-    """What became of deliveries since it was last taken."""
+    """Changes of deliveries since the last `take`."""
 
     def __init__(self) -> None:
         # By event, channel, state and reason.
@@ -101,7 +101,7 @@ class DeliveryTally:
                 figures[column] = figures.get(column, 0) + change.count
 
     def made(self, changes: Iterable[Change]) -> None:
-        """New deliveries: all of them were matched, whatever is against some."""
+        """Count new deliveries as matched, and by their state."""
         for change in changes:
             whole = Change(change.channel, change.event, change.tenant, "matched", None, change.count)
             self.count((whole, change))
@@ -113,14 +113,14 @@ class DeliveryTally:
         return found
 
     def take(self) -> "DeliveryTally":
-        """What it holds; it begins anew."""
+        """Return the counts and reset them."""
         taken = DeliveryTally()
         taken.states, taken.tenants, taken.channels = self.states, self.tenants, self.channels
         self.states, self.tenants, self.channels = {}, {}, {}
         return taken
 
     def add(self, other: "DeliveryTally") -> None:
-        """What another one holds, as after it could not be written."""
+        """Add the counts of another tally, for example after a failed write."""
         for key, count in other.states.items():
             self.states[key] = self.states.get(key, 0) + count
         for place, figures in other.tenants.items():
@@ -138,7 +138,7 @@ class DeliveryTally:
 
 
 def word_of(reason: str | None, state: str) -> str:
-    """One of a few words: a reason may name a delivery, or say what a provider said."""
+    """Return the reason as one of a few fixed words; a reason may name a delivery or quote a provider."""
     if reason is None or state not in ("skipped", "expired", "failed"):
         return ""
     return next((word for word in REASONS if reason.startswith(word)), "" if state == "failed" else OTHER)

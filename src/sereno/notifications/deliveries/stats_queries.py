@@ -1,4 +1,4 @@
-"""Figures of notifications by the hour and the minute: what became of deliveries, and how providers fare."""
+"""Statistics of notifications by hour and minute: outcomes of deliveries, and health of channels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from sereno.notifications.deliveries.stats import DeliveryTally
 
 _sql = queries("notifications/deliveries/stats_queries")
 
-# Of codes of one channel and account, so many are shown: the most frequent ones.
+# Most error codes shown per channel and account, the most frequent first.
 MOST_CODES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class StateFigures:
-    """How many came to a state in a span of time, for a reason."""
+    """Number of deliveries that reached a state in a time step, by reason."""
 
     at: datetime
     state: str
@@ -28,7 +28,7 @@ class StateFigures:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """What became of the deliveries of one tenant in a span of time."""
+    """Outcomes of the deliveries of one tenant in a time step."""
 
     at: datetime
     matched: int
@@ -43,7 +43,7 @@ class TenantFigures:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStep:
-    """What was given to a provider in a span of time, and what it said."""
+    """Messages given to a provider in a time step, by its response."""
 
     at: datetime
     sent: int
@@ -54,7 +54,7 @@ class ChannelStep:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFigures:
-    """How a channel and account fare. `receipts`: counts by bucket of how long they took."""
+    """Counts of one channel and account. `receipts`: counts by bucket of the time until the receipt."""
 
     channel: str
     account: str
@@ -74,7 +74,7 @@ _channels = msgspec.json.Decoder(ChannelFigures)
 
 
 def add(tally: DeliveryTally) -> Operation[None]:
-    """What somebody has seen become of deliveries."""
+    """Add counted changes of deliveries to the statistics."""
     states = [
         {"event": event, "channel": channel, "state": state, "reason": reason, "count": count}
         for (event, channel, state, reason), count in tally.states.items()
@@ -100,7 +100,7 @@ def add(tally: DeliveryTally) -> Operation[None]:
 def hours(
     since: float, *, step: float, event: str | None = None, channel: str | None = None
 ) -> Operation[list[StateFigures]]:
-    """Of the last so many seconds and the hour in which they began, the oldest first."""
+    """Return the figures of the last `since` seconds, from the start of their first hour, oldest first."""
     rows = yield Statement(_sql["hours"], {"since": since, "step": step, "event": event, "channel": channel})
     return [StateFigures(*row) for row in rows]
 
@@ -108,12 +108,12 @@ def hours(
 def tenant_hours(
     since: float, *, step: float, tenant: str, channel: str | None = None
 ) -> Operation[list[TenantFigures]]:
-    """The same of one tenant; empty for what belongs to none."""
+    """Return the figures of one tenant; the empty string selects deliveries without a tenant."""
     rows = yield Statement(_sql["tenant_hours"], {"since": since, "step": step, "tenant": tenant, "channel": channel})
     return [TenantFigures(*row) for row in rows]
 
 
 def channels(since: float, *, step: float, most: int, channel: str | None = None) -> Operation[list[ChannelFigures]]:
-    """By name and account: those by which most was sent, and those that are paused."""
+    """Return channels by name and account: those that sent most, and those that are paused."""
     params = {"since": since, "step": step, "most": most, "channel": channel, "codes": MOST_CODES}
     return [_channels.decode(row[0]) for row in (yield Statement(_sql["channels"], params))]

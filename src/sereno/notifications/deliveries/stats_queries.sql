@@ -1,8 +1,8 @@
--- Figures of notifications: added to by whoever changes deliveries, read by whoever looks. All of them are written in the
--- order of their keys, and the tables in one order, so that two who write never wait for each other in a ring.
+-- Statistics of notifications. Rows are written in the order of their keys, the tables in a fixed order, so that two
+-- writers cannot deadlock.
 
 -- name: add_hours
--- What deliveries came to.
+-- Adds deliveries by state and reason.
 insert into sereno.delivery_hours as h (hour, event, channel, state, reason, count)
 select date_trunc('hour', sereno.now(), 'UTC'), event, channel, state, reason, count
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(event text, channel text, state text, reason text, count integer)
@@ -10,7 +10,7 @@ order by event, channel, state, reason
 on conflict (hour, event, channel, state, reason) do update set count = h.count + excluded.count;
 
 -- name: add_tenants
--- The same by tenant.
+-- Adds deliveries by tenant.
 insert into sereno.delivery_tenant_hours as h (
     tenant, hour, channel, matched, eligible, skipped, sent, accepted, delivered, read, failed)
 select tenant, date_trunc('hour', sereno.now(), 'UTC'), channel, coalesce(matched, 0), coalesce(eligible, 0), coalesce(skipped, 0),
@@ -25,7 +25,7 @@ set matched = h.matched + excluded.matched, eligible = h.eligible + excluded.eli
     read = h.read + excluded.read, failed = h.failed + excluded.failed;
 
 -- name: add_minutes
--- How providers fared.
+-- Adds channel counts.
 insert into sereno.channel_minutes as m (minute, channel, account, sent, accepted, throttled, failed, unknown, receipts)
 select date_trunc('minute', sereno.now()), channel, account, sent, accepted, throttled, failed, unknown, receipts
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(
@@ -38,7 +38,7 @@ set sent = m.sent + excluded.sent, accepted = m.accepted + excluded.accepted, th
     receipts = sereno.added(m.receipts, excluded.receipts);
 
 -- name: add_codes
--- What they call it when something goes wrong.
+-- Adds error codes of providers.
 insert into sereno.channel_codes as c (minute, channel, account, code, count)
 select date_trunc('minute', sereno.now()), channel, account, code, count
 from jsonb_to_recordset(%(lines)s::text::jsonb) as s(channel text, account text, code text, count integer)
@@ -46,7 +46,7 @@ order by channel, account, code
 on conflict (minute, channel, account, code) do update set count = c.count + excluded.count;
 
 -- name: hours
--- What deliveries came to since then, by steps of so many seconds; of one kind of event or channel, or of all.
+-- Deliveries by state and reason, in steps of `step` seconds; of one event type or channel, or of all.
 select to_timestamp(floor(extract(epoch from hour) / %(step)s) * %(step)s) as at, state, reason, sum(count)::bigint
 from sereno.delivery_hours
 where hour >= date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC')
@@ -55,7 +55,7 @@ group by 1, 2, 3
 order by 1, 2, 3;
 
 -- name: tenant_hours
--- The same of one tenant; empty for what belongs to none.
+-- Deliveries of one tenant; the empty string selects deliveries without a tenant.
 select to_timestamp(floor(extract(epoch from hour) / %(step)s) * %(step)s) as at, sum(matched)::bigint, sum(eligible)::bigint,
        sum(skipped)::bigint, sum(sent)::bigint, sum(accepted)::bigint, sum(delivered)::bigint, sum(read)::bigint,
        sum(failed)::bigint
@@ -66,7 +66,7 @@ group by 1
 order by 1;
 
 -- name: channels
--- How channels fare, account by account: those by which most was sent, and those that are paused.
+-- Channel counts by account: those that sent most, and those that are paused.
 with recent as materialized (
     select * from sereno.channel_minutes
     where minute >= sereno.now() - make_interval(secs => %(since)s) and (%(channel)s::text is null or channel = %(channel)s)

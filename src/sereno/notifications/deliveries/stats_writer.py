@@ -1,7 +1,7 @@
-"""Figures of notifications: counted where outcomes are known, and written down a moment later.
+"""Statistics of notifications: counted where outcomes are known, and written to the database after a delay.
 
-Workers send, and the server hears what providers tell; in both, the first count after a writing orders the next one on
-the loop that runs. What could not be written is written the next time. A process that is killed loses a few seconds.
+Workers count what they send, the server counts receipts. In both, the first count after a write schedules the next
+write on the running event loop. A failed write is repeated. A process that is killed loses a few seconds of counts.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from sereno.notifications.deliveries.stats import Change, DeliveryTally
 from sereno.notifications.deliveries.transition import Transition
 from sereno.telemetry.log_events import emit
 
-# Codes of ours: nothing was given to a provider.
+# Error codes of sereno itself: nothing was given to a provider.
 UNSENT = frozenset({"template", "no_account", "unstorable"})
-# How providers say "slow down".
+# Error codes with which providers throttle.
 THROTTLED = frozenset(
     {
         *("429", "http_429", "rate_limited", "ratelimited"),
@@ -33,61 +33,61 @@ THROTTLED = frozenset(
     }
 )
 FAILED = frozenset({"failed", "invalid", "dead", "bounced"})
-# By delivery: the kind of its event, and its tenant.
+# By delivery: its event type and tenant.
 Kinds = Mapping[int, tuple[str | None, str]]
-NOBODY = (None, "")
-# What is told apart of those that were being sent: kind, state, code, whether nobody knows, and the first try.
+NO_KIND = (None, "")
+# Group key of sent deliveries: kind, state, code, whether the outcome is unknown, and whether it was the first attempt.
 Alike = tuple[tuple[str | None, str], State, str | None, bool, bool]
-# None: of a try that nobody was heard of again, or that has no provider.
+# First attempts. None: the attempt of a lost worker, or one without a provider.
 FIRST = (1, None)
 
 
 class DeliveryStatsWriter:
-    """Counts, and writes down what it has counted."""
+    """Counts changes of deliveries, and writes the counts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._tally = DeliveryTally()
-        # A server and a worker may share a process, each with a loop in a thread of its own.
+        # A server and a worker may share a process, each with an event loop in its own thread.
         self._one_at_a_time = Lock()
-        # Loops that will write; one that is gone takes what it was to do along.
+        # Event loops with a scheduled write; a loop that was destroyed drops its write.
         self._ordered: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.TimerHandle] = WeakKeyDictionary()
         self._writing: set[asyncio.Task[None]] = set()
 
     def made(self, changes: Sequence[Change]) -> None:
-        """New deliveries."""
+        """Count new deliveries."""
         if changes:
             with self._one_at_a_time:
                 self._tally.made(changes)
-            self._order()
+            self._schedule()
 
     def changed(self, changes: Sequence[Change]) -> None:
-        """Deliveries that were not sent after all, or not yet."""
+        """Count deliveries that were claimed and not sent."""
         if changes:
             with self._one_at_a_time:
                 self._tally.count(_held(change) for change in changes)
-            self._order()
+            self._schedule()
 
     def settled(self, channel: str, account: str, transitions: Iterable[Transition], kinds: Kinds) -> None:
-        """What became of those that were being sent: told apart once for all that are alike."""
+        """Count the outcomes of sent deliveries, grouped by equal outcomes."""
         alike = Counter(
             [
                 (
-                    kinds.get(each.id, NOBODY),
+                    kinds.get(each.id, NO_KIND),
                     each.state,
                     each.code,
                     each.is_unknown,
                     each.attempt in FIRST and not each.refund,
                 )
                 for each in transitions
-                # One that waits for a worker with other code was not tried.
+                # A delivery that waits for a worker with other code was not tried.
                 if not each.refund or each.code is not None
             ]
         )
         if alike:
             with self._one_at_a_time:
                 self._settled(channel, account, alike)
-            self._order()
+            self._schedule()
 
     def _settled(self, channel: str, account: str, alike: Mapping[Alike, int]) -> None:
         figures = self._tally.channel(channel, account)
@@ -105,18 +105,18 @@ class DeliveryStatsWriter:
             if code is not None:
                 figures.trouble(code, count)
 
-    def heard(self, channel: str, account: str, told: Sequence[ReceivedReceipt]) -> None:
-        """What providers said of what they took."""
-        if told:
+    def heard(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
+        """Count receipts."""
+        if received:
             with self._one_at_a_time:
-                self._heard(channel, account, told)
-            self._order()
+                self._count_receipts(channel, account, received)
+            self._schedule()
 
-    def _heard(self, channel: str, account: str, told: Sequence[ReceivedReceipt]) -> None:
+    def _count_receipts(self, channel: str, account: str, received: Sequence[ReceivedReceipt]) -> None:
         figures = self._tally.channel(channel, account)
-        for each in told:
+        for each in received:
             state = "retried" if each.state == "pending" else each.state
-            # Whoever has read it has got it.
+            # A message that was read was also delivered.
             words = ["delivered", "read"] if state == "read" and each.before != "delivered" else [state]
             self._tally.count([Change(channel, each.event, each.tenant, word, None, each.count) for word in words])
             if each.outcome not in ("read", "down") and each.bucket is not None:
@@ -126,7 +126,7 @@ class DeliveryStatsWriter:
                 figures.trouble(each.code, each.count)
 
     async def write(self) -> None:
-        """Now; what cannot be written is kept."""
+        """Write the counts now; they are retained if the write fails."""
         ordered = self._ordered.pop(asyncio.get_running_loop(), None)
         if ordered is not None:
             ordered.cancel()
@@ -137,18 +137,18 @@ class DeliveryStatsWriter:
         try:
             await self._database.arun(stats_queries.add(taken))
         except (DatabaseUnavailable, psycopg.Error) as error:
-            self._keep(taken)
-            self._order()
-            emit(logging.WARNING, "post.uncounted", f"figures of notifications are written later: {error}")
+            self._put_back(taken)
+            self._schedule()
+            emit(logging.WARNING, "post.uncounted", f"notification statistics are retained and written later: {error}")
         except asyncio.CancelledError:
-            self._keep(taken)
+            self._put_back(taken)
             raise
 
-    def _keep(self, taken: DeliveryTally) -> None:
+    def _put_back(self, taken: DeliveryTally) -> None:
         with self._one_at_a_time:
             self._tally.add(taken)
 
-    def _order(self) -> None:
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         if loop not in self._ordered:
             self._ordered[loop] = loop.call_later(self._database.settings.heartbeat, self._begin)

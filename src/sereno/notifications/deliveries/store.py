@@ -1,4 +1,4 @@
-"""Deliveries: taken in batches, and what became of each."""
+"""Claims deliveries in batches and stores their outcomes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,13 +11,13 @@ from sereno.notifications.deliveries.stats import Change
 from sereno.notifications.deliveries.transition import Transition
 
 _sql = queries("notifications/deliveries/store")
-# So many batches of the dead are settled at once.
+# Most stranded batches that are settled at once.
 MOST_STRANDED = 100
 _ids = msgspec.json.Decoder(list[int])
 
 
 class ClaimedDelivery(msgspec.Struct, array_like=True, gc=False):
-    """A delivery that is being sent; the field order is that of the statement."""
+    """A delivery that is being sent; field order as in the statement."""
 
     id: int
     event_id: int
@@ -29,15 +29,15 @@ class ClaimedDelivery(msgspec.Struct, array_like=True, gc=False):
     locale: str | None
     tenant: str | None
     attempt: int
-    # Seconds since it was made.
+    # Seconds since it was created.
     age: float
     digest: str | None = None
-    # Payloads of all that this one tells of, the oldest first.
+    # Payloads of all deliveries in this message, oldest first.
     gathered: list[msgspec.Raw] = []
 
 
 class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
-    """What a delivery tells of; the field order is that of the statement."""
+    """The event of a claimed delivery; field order as in the statement."""
 
     id: int
     type: str
@@ -49,8 +49,9 @@ class ClaimedEvent(msgspec.Struct, array_like=True, gc=False):
 class Batch(NamedTuple):
     """Deliveries that are being sent, and their events.
 
-    `batches`: the right to say what became of them. `looked_at`: also those that are not sent after all. `held`: in how
-    many seconds those are due that fell into quiet hours. `changes`: what became of those, for the figures.
+    `batches`: claimed batches; holding them is the right to record outcomes. `looked_at`: number of claimed deliveries,
+    including those that are not sent after all. `held`: seconds until deliveries in quiet hours are due. `changes`: the
+    deliveries that are not sent, for the statistics.
     """
 
     deliveries: list[ClaimedDelivery]
@@ -62,16 +63,16 @@ class Batch(NamedTuple):
 
 
 class RecordedOutcome(NamedTuple):
-    """Those that were written, and when, by the only clock that counts."""
+    """The ids of the recorded deliveries, and the time of the database."""
 
     ids: set[int]
     now: float
 
 
 class StrandedDelivery(msgspec.Struct, array_like=True):
-    """A batch that somebody began to send: its deliveries, and how often nobody knew what became of each.
+    """A batch whose sender was lost: its deliveries, each with its number of unknown outcomes.
 
-    `kinds`: the event and tenant of each.
+    `kinds`: event type and tenant of each.
     """
 
     batch: int
@@ -88,7 +89,7 @@ _carriers = msgspec.json.Decoder(list[tuple[int, list[msgspec.Raw] | None]])
 
 
 def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
-    """The next ones of a channel become `sending`, by this job."""
+    """Claim the next deliveries of a channel for this job: they become `sending`."""
     found = yield from take_batches("send", channel, account, most, job=job)
     ids = [delivery for _, deliveries in found for delivery in deliveries]
     if not found:
@@ -97,8 +98,8 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
     taken, events, held = _taken.decode(rows[0][0]), _events.decode(rows[0][1]), _delays.decode(rows[0][2])
     batches, changes = [batch for batch, _ in found], _changes.decode(rows[0][3])
     if any(each.digest is not None for each in taken):
-        taken, told = yield from _gathered(job, taken)
-        changes += told
+        taken, collected = yield from _gathered(job, taken)
+        changes += collected
     if not taken:
         yield from end(batches)
     return Batch(taken, {event.id: event for event in events}, batches, len(ids), held, changes)
@@ -107,18 +108,18 @@ def take(channel: str, account: str, job: int, most: int) -> Operation[Batch]:
 def take_batches(
     purpose: Literal["send", "ask"], channel: str, account: str, most: int, *, job: int = 0, again: float | None = None
 ) -> Operation[list[tuple[int, list[int]]]]:
-    """Batches with so many deliveries at most: they are the job's, or due again in so many seconds."""
+    """Claim batches with at most `most` deliveries: for the job, or due again after `again` seconds."""
     values = {"purpose": purpose, "channel": channel, "account": account, "job": job, "most": most, "again": again}
     return [(batch, ids) for batch, ids in (yield Statement(_sql["take_batches"], values))]
 
 
 def end(batches: Sequence[int]) -> Operation[None]:
-    """Nothing of them is left to be done."""
+    """Delete batches in which nothing is left to do."""
     yield Statement(_sql["end"], {"batches": list(batches)})
 
 
 def _gathered(job: int, taken: Sequence[ClaimedDelivery]) -> Operation[tuple[list[ClaimedDelivery], list[Change]]]:
-    """One for each message: who belongs into it comes along, and is done with."""
+    """Return one delivery per digest message; the deliveries collected into it are completed."""
     ids = [each.id for each in taken if each.digest is not None]
     rows = yield Statement(_sql["gather"], {"ids": ids, "job": job})
     carriers = dict(_carriers.decode(rows[0][0]))
@@ -129,12 +130,12 @@ def _gathered(job: int, taken: Sequence[ClaimedDelivery]) -> Operation[tuple[lis
 
 
 def any_due(channel: str, account: str) -> Operation[bool]:
-    """Whether something waits to be sent now, by a channel that works."""
+    """Return whether a delivery is due on a channel that is not paused."""
     return bool((yield Statement(_sql["any_due"], {"channel": channel, "account": account}))[0][0])
 
 
 def stranded(channel: str, account: str, job: int) -> Operation[list[StrandedDelivery]]:
-    """What somebody began to send and was not heard of again, MOST_STRANDED batches at most."""
+    """Return batches whose sender was lost, at most MOST_STRANDED."""
     values = {"channel": channel, "account": account, "job": job, "most": MOST_STRANDED}
     rows = yield Statement(_sql["stranded"], values)
     return _stranded.decode(rows[0][0])
@@ -149,10 +150,10 @@ def record(
     named: bool = True,
     receipts_for: float = 0.0,
 ) -> Operation[RecordedOutcome]:
-    """Write what became of them; answers those that were ours to say.
+    """Store the outcomes. Return the ids of the deliveries that the job was still allowed to change.
 
-    `last`: nothing of the batches is left. `named`: the provider tells by itself what became of its messages, by their
-    names. `receipts_for`: for so many seconds it can be asked.
+    `last`: nothing of the batches is left. `named`: store provider ids, because the provider sends receipts to a
+    webhook. `receipts_for`: seconds during which receipts can be requested.
     """
     values = {"outcomes": msgspec.json.encode(transitions).decode(), "job": job, "batches": list(batches), "last": last}
     rows = yield Statement(_sql["record"], {**values, "named": named, "receipts_for": receipts_for})
@@ -168,7 +169,7 @@ def put_into_inbox(
 
 
 def pause_channel(channel: str, account: str, reason: str) -> Operation[bool]:
-    """True if it was not paused already."""
+    """Return True if it was not paused already."""
     rows = yield Statement(_sql["pause_channel"], {"channel": channel, "account": account, "reason": reason})
     return bool(rows)
 
@@ -184,16 +185,16 @@ def account_settings(channel: str, tenant: str) -> Operation[dict[str, Any]]:
 
 
 def neglected() -> Operation[list[tuple[str, str]]]:
-    """Channels and accounts with something to send that nobody sends."""
+    """Return channels and accounts with due deliveries that have no job."""
     return [(channel, account) for channel, account in (yield Statement(_sql["neglected"]))]
 
 
 def waiting_accounts(channel: str) -> Operation[list[str]]:
-    """Those with something to send on a channel."""
+    """Return the accounts with pending deliveries on a channel."""
     return [row[0] for row in (yield Statement(_sql["waiting_accounts"], {"channel": channel}))]
 
 
 def requeue(ids: Collection[int]) -> Operation[list[tuple[int, str, str]]]:
-    """Back to work; answers id, channel and account of those that were."""
+    """Return deliveries to pending. Return id, channel and account of those that changed."""
     rows = yield Statement(_sql["requeue"], {"ids": sorted(ids)})
     return msgspec.json.decode(rows[0][0], type=list[tuple[int, str, str]])

@@ -1,15 +1,15 @@
--- Deliveries: taken in batches, sent, and what became of each.
+-- Deliveries: claimed in batches, sent, and recorded.
 -- Lock order in every transaction: batches by id, deliveries by id, addresses by id. A statement that changes a delivery
--- also changes those that were gathered into it, so it locks them in the same pass.
+-- also changes the deliveries that were collected into it, so it locks them in the same pass.
 
 -- name: take_batches
--- The next batches of a channel. In a statement of its own: a function sees what was committed while it runs, the statement
--- around it does not, and would take such a batch for an empty one.
+-- Claims the next batches of a channel. A separate statement: a function sees what was committed while it runs, the
+-- statement around it does not, and would treat such a batch as empty.
 select batch, ids from sereno.take_batches(%(purpose)s, %(channel)s, %(account)s, %(job)s, %(most)s, make_interval(secs => %(again)s));
 
 -- name: take
--- Deliveries of batches that were taken. Looked at once more before they leave: what is no longer true is expired, what is no longer
--- wanted or has no good address is skipped, what falls into quiet hours waits. `sending` is committed before anybody is called.
+-- Claims the deliveries of claimed batches, with a last check: expired ones are marked expired, unwanted ones and those
+-- without a good address are skipped, those in quiet hours wait. `sending` is committed before a provider is called.
 with clock as materialized (select sereno.now() as now),
 wanted as materialized (select unnest(%(ids)s::text::bigint[]) as id),
 -- use: notifications.locked_deliveries
@@ -36,7 +36,7 @@ seen as materialized (
     left join sereno.events e on e.id = d.event_id
     left join sereno.recipients r on r.id = d.recipient_id
     left join sereno.addresses a on a.id = d.address_id
-    -- As sereno.choice does it; written out, because a function would cost more than all the rest.
+    -- The logic of sereno.choice, inlined because a function call would cost more than the rest of the statement.
     left join lateral (
         select (array_agg(p.wanted order by weight desc) filter (where p.wanted is not null))[1] as wanted,
                (array_agg(p.condition order by weight desc) filter (where p.condition is not null))[1] as condition,
@@ -49,7 +49,7 @@ seen as materialized (
     ) as choice on true
     where d.id = any(array(select id from locked)) and d.state = 'pending' and d.due_at <= clock.now
 ),
--- Whoever is gathered into another's message meanwhile is no longer pending, and is left alone.
+-- A delivery that was collected into another message in the meantime is no longer pending, and is not changed.
 taken as (
     update sereno.deliveries
     set state = case when seen.state = 'sending' and seen.quiet is not null then 'pending' else seen.state end,
@@ -63,10 +63,10 @@ taken as (
     returning deliveries.id, deliveries.state, deliveries.attempts, deliveries.due_at, deliveries.tenant, deliveries.digest,
               deliveries.recipient_id, deliveries.event_id, deliveries.reason, deliveries.created_at
 ),
--- What was gathered into a message that does not leave is not told either.
-untold as (
+-- Deliveries collected into a message that is not sent get its state.
+unsent_parts as (
     update sereno.deliveries
-    set state = taken.state, reason = 'as delivery ' || taken.id || ', which was to tell it', changed_at = (select now from clock)
+    set state = taken.state, reason = 'as delivery ' || taken.id || ', whose message included it', changed_at = (select now from clock)
     from taken
     where taken.digest is not null and taken.state in ('expired', 'skipped', 'failed') and deliveries.recipient_id = taken.recipient_id
       and deliveries.digest = taken.digest and deliveries.digest_of = taken.id and deliveries.state = 'skipped'
@@ -84,18 +84,18 @@ select coalesce(json_agg(json_build_array(
         from sereno.events e where e.id in (select event_id from seen where state = 'sending'))::text,
        (select coalesce(json_agg(distinct extract(epoch from due_at - (select now from clock))::float), '[]')
         from taken where state = 'pending')::text,
-       (select coalesce(json_agg(json_build_array(%(channel)s::text, e.type, kept.tenant, kept.state, kept.reason, kept.count)), '[]')
-        from (select event_id, tenant, state, reason, count(*) as count from taken where state <> 'sending' group by 1, 2, 3, 4) as kept
-        left join sereno.events e on e.id = kept.event_id)::text
+       (select coalesce(json_agg(json_build_array(%(channel)s::text, e.type, unsent.tenant, unsent.state, unsent.reason, unsent.count)), '[]')
+        from (select event_id, tenant, state, reason, count(*) as count from taken where state <> 'sending' group by 1, 2, 3, 4) as unsent
+        left join sereno.events e on e.id = unsent.event_id)::text
 from taken join seen on seen.id = taken.id;
 
 -- name: end
--- Nothing of these is left to be done. The job that took them in this transaction holds their locks.
+-- Deletes finished batches. The job that claimed them in this transaction holds their locks.
 delete from sereno.batches where id = any(%(batches)s);
 
 -- name: gather
--- Of those that are being sent and belong into one message, the first carries it; the others are done with. So are those of
--- the same kind that still wait: the time to gather began with the first. Answers for each carrier all payloads.
+-- Of claimed deliveries that belong into one message (digest), the first carries it and the others are completed. So
+-- are the pending ones of the same digest: the window began with the first. Returns all payloads for each carrier.
 with mine as materialized (
     select id, recipient_id, address_id, digest, channel, account,
            min(id) over (partition by recipient_id, address_id, digest) as carrier
@@ -111,8 +111,8 @@ found as materialized (
     limit 500
     for update of d skip locked
 ),
--- This transaction holds deliveries already, so it waits for no others: one whose own gathered deliveries are locked
--- elsewhere is left to be sent by itself.
+-- This transaction already locks deliveries, so it does not wait for more: a delivery whose collected deliveries are
+-- locked elsewhere is sent separately.
 theirs as materialized (
     select d.id from found join sereno.deliveries d
       on d.recipient_id = found.recipient_id and d.digest = found.digest and d.digest_of = found.id and d.state = 'skipped'
@@ -129,7 +129,7 @@ others as materialized (
     union all
     select id, recipient_id, digest, carrier from waiting
 ),
--- One that carried others itself, and was not sent: they come along.
+-- A delivery that carried others and was not sent: they are passed on to the new carrier.
 inherited as (
     update sereno.deliveries set digest_of = others.carrier, reason = 'told by delivery ' || others.carrier
     from others
@@ -145,9 +145,9 @@ done as (
     returning deliveries.id, event_id, tenant, channel
 )
 select coalesce(json_agg(json_build_array(carrier, payloads)), '[]')::text,
-       (select coalesce(json_agg(json_build_array(told.channel, e.type, told.tenant, 'skipped', 'told by delivery', told.count)), '[]')
-        from (select event_id, tenant, channel, count(*) as count from done group by 1, 2, 3) as told
-        left join sereno.events e on e.id = told.event_id)::text,
+       (select coalesce(json_agg(json_build_array(collected.channel, e.type, collected.tenant, 'skipped', 'told by delivery', collected.count)), '[]')
+        from (select event_id, tenant, channel, count(*) as count from done group by 1, 2, 3) as collected
+        left join sereno.events e on e.id = collected.event_id)::text,
        (select count(*) from inherited)
 from (select mine.carrier,
              (select json_agg(e.payload order by e.id)
@@ -159,15 +159,15 @@ from (select mine.carrier,
       from mine where mine.id = mine.carrier) as each;
 
 -- name: any_due
--- Whether something waits to be sent now, by a channel that works.
+-- Whether a delivery is due on a channel that is not paused.
 select exists (select from sereno.batches
                where purpose = 'send' and channel = %(channel)s and account = %(account)s and job_id is null
                  and due_at <= sereno.now())
    and not exists (select from sereno.channel_pauses p where p.channel = %(channel)s and p.account in ('', %(account)s));
 
 -- name: stranded
--- Somebody began to send these and was not heard of again: an earlier try of the same job, or a job that is gone. Locked, so
--- that one settles them; one that was taken after this statement began is somebody's whose job it cannot see yet.
+-- Batches whose sender was lost: an earlier attempt of the same job, or a job that no longer exists. Locked, so that
+-- one job settles them. A batch claimed after this statement began belongs to a job that it cannot see yet.
 select coalesce(json_agg(json_build_array(lost.id, coalesce(theirs.each, '[]'), coalesce(theirs.kinds, '[]'))), '[]')::text
 from (select id, deliveries, job_id from sereno.batches
       where channel = %(channel)s and account = %(account)s and job_id is not null and taken_at < sereno.now()
@@ -181,8 +181,8 @@ cross join lateral (
     where d.id = any(lost.deliveries) and d.state = 'sending' and d.job_id = lost.job_id) as theirs;
 
 -- name: record
--- What became of those that were being sent. The batches are the right to say so: whoever settled them for somebody who
--- seemed dead has ended them. A worker that was only slow may still say what nobody else knows.
+-- Records the outcomes of claimed deliveries. The batches are the right to do so: a job that settled them for a sender
+-- that seemed dead has deleted them. A worker that was only slow may still record an outcome that is unknown otherwise.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
     select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
@@ -191,31 +191,31 @@ wanted as materialized (
     select * from jsonb_to_recordset(%(outcomes)s::text::jsonb) as s(
         id bigint, state text, reason text, code text, message text, provider_id text, due_in double precision,
         receipt_in double precision, bad_address boolean, is_unknown boolean, refund boolean, attempt integer)
-    -- The batches are locked first.
+    -- Locks the batches first.
     where (select count(*) from owned) >= 0
 ),
 -- use: notifications.locked_deliveries
-said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
--- An address that the provider does not know is deactivated, and says why.
+outcome as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
+-- An address that the provider does not know is deactivated with the reason.
 moved as (
     update sereno.deliveries
-    set state = said.state, reason = said.reason, error_code = coalesce(said.code, case when said.state in ('pending', 'unknown') then error_code end),
-        error_message = coalesce(said.message, case when said.state in ('pending', 'unknown') then error_message end),
-        provider_id = coalesce(said.provider_id, deliveries.provider_id),
-        due_at = coalesce((select now from clock) + make_interval(secs => said.due_in), due_at),
-        receipt_at = (select now from clock) + make_interval(secs => said.receipt_in),
-        sent_at = case when said.state in ('sent', 'delivered') then (select now from clock) else sent_at end,
-        attempts = attempts - case when said.refund then 1 else 0 end,
-        unknowns = unknowns + case when said.is_unknown then 1 else 0 end,
-        job_id = case when said.state = 'unknown' then job_id end, changed_at = (select now from clock)
-    from said
-    where deliveries.id = said.id and (said.attempt is null or said.attempt = deliveries.attempts)
+    set state = outcome.state, reason = outcome.reason, error_code = coalesce(outcome.code, case when outcome.state in ('pending', 'unknown') then error_code end),
+        error_message = coalesce(outcome.message, case when outcome.state in ('pending', 'unknown') then error_message end),
+        provider_id = coalesce(outcome.provider_id, deliveries.provider_id),
+        due_at = coalesce((select now from clock) + make_interval(secs => outcome.due_in), due_at),
+        receipt_at = (select now from clock) + make_interval(secs => outcome.receipt_in),
+        sent_at = case when outcome.state in ('sent', 'delivered') then (select now from clock) else sent_at end,
+        attempts = attempts - case when outcome.refund then 1 else 0 end,
+        unknowns = unknowns + case when outcome.is_unknown then 1 else 0 end,
+        job_id = case when outcome.state = 'unknown' then job_id end, changed_at = (select now from clock)
+    from outcome
+    where deliveries.id = outcome.id and (outcome.attempt is null or outcome.attempt = deliveries.attempts)
       and case deliveries.state when 'sending' then deliveries.id = any(array(select unnest(owned.deliveries) from owned))
                                 when 'unknown' then job_id = %(job)s else false end
     returning deliveries.id, deliveries.state, recipient_id, channel, account, deliveries.due_at, digest, address_id,
-              deliveries.provider_id, said.receipt_in, said.bad_address, said.code, said.message
+              deliveries.provider_id, outcome.receipt_in, outcome.bad_address, outcome.code, outcome.message
 ),
--- Those that are tried again, with all that are due at the same time.
+-- Deliveries that are retried, in one batch per due time.
 again as (
     insert into sereno.batches (purpose, channel, account, due_at, gathers, deliveries)
     select 'send', channel, account, due_at, bool_or(digest is not null), array_agg(id order by id)
@@ -223,15 +223,15 @@ again as (
           from moved where state = 'pending') as waiting
     group by channel, account, due_at, part
 ),
--- What was gathered into a message that did not leave was not told either.
-untold as (
+-- Deliveries collected into a message that was not sent get its state.
+unsent_parts as (
     update sereno.deliveries
-    set state = moved.state, reason = 'as delivery ' || moved.id || ', which was to tell it', changed_at = (select now from clock)
+    set state = moved.state, reason = 'as delivery ' || moved.id || ', whose message included it', changed_at = (select now from clock)
     from moved
     where moved.digest is not null and moved.state in ('failed', 'invalid', 'dead') and deliveries.recipient_id = moved.recipient_id
       and deliveries.digest = moved.digest and deliveries.digest_of = moved.id and deliveries.state = 'skipped'
 ),
-asked as (
+receipts as (
     insert into sereno.batches (purpose, channel, account, due_at, ends_at, deliveries)
     select 'ask', channel, account, (select now from clock) + make_interval(secs => min(receipt_in)),
            (select now from clock) + make_interval(secs => %(receipts_for)s), array_agg(id order by id)
@@ -259,7 +259,7 @@ addresses_ended as (
 select coalesce((select json_agg(id) from moved), '[]')::text, extract(epoch from (select now from clock))::float;
 
 -- name: put_into_inbox
--- Told inside the application: the row and the state of its delivery, together.
+-- Inserts messages into inboxes and marks their deliveries as delivered.
 with clock as materialized (select sereno.now() as now),
 owned as materialized (
     select id, deliveries from sereno.batches where id = any(%(batches)s) order by id for update
@@ -267,22 +267,22 @@ owned as materialized (
 wanted as materialized (
     select * from jsonb_to_recordset(%(messages)s::text::jsonb) as s(
         id bigint, attempt integer, recipient bigint, event text, title text, body text, data jsonb)
-    -- The batches are locked first.
+    -- Locks the batches first.
     where (select count(*) from owned) >= 0
 ),
 -- use: notifications.locked_deliveries
-said as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
+message as materialized (select wanted.* from wanted join locked on locked.id = wanted.id),
 moved as (
     update sereno.deliveries
     set state = 'delivered', reason = null, sent_at = (select now from clock), job_id = null, changed_at = (select now from clock)
-    from said
-    where deliveries.id = said.id and deliveries.state = 'sending' and deliveries.attempts = said.attempt
+    from message
+    where deliveries.id = message.id and deliveries.state = 'sending' and deliveries.attempts = message.attempt
       and deliveries.id = any(array(select unnest(owned.deliveries) from owned))
     returning deliveries.id
 ),
 put as (
     insert into sereno.inbox (recipient_id, delivery_id, event, title, body, data)
-    select recipient, said.id, event, title, body, data from said join moved on moved.id = said.id
+    select recipient, message.id, event, title, body, data from message join moved on moved.id = message.id
     on conflict do nothing
 ),
 ended as (
@@ -291,13 +291,13 @@ ended as (
 select count(*) from moved;
 
 -- name: pause_channel
--- Nothing leaves by it until somebody has mended it; nobody's tries are used up meanwhile.
+-- Nothing is sent on a paused channel, and no attempts are counted, until an operator resumes it.
 insert into sereno.channel_pauses (channel, account, reason) values (%(channel)s, %(account)s, %(reason)s)
 on conflict do nothing
 returning channel;
 
 -- name: resume_channel
--- It works again.
+-- Removes the pauses of a channel.
 delete from sereno.channel_pauses where channel = %(channel)s and (%(account)s::text is null or account = %(account)s)
 returning account;
 
@@ -306,7 +306,7 @@ returning account;
 select settings::text from sereno.accounts where channel = %(channel)s and tenant = %(tenant)s;
 
 -- name: requeue
--- Back to work, by hand: what ended without having arrived, or what nobody knows of.
+-- Returns deliveries to pending for an operator: those that ended without arriving or whose outcome is unknown.
 with found as materialized (
     select id from sereno.deliveries
     where id = any(%(ids)s) and state in ('skipped', 'failed', 'invalid', 'expired', 'dead', 'unknown', 'bounced')
@@ -328,8 +328,8 @@ waiting as (
 select coalesce(json_agg(json_build_array(id, channel, account)), '[]')::text from moved;
 
 -- name: neglected
--- Channels and accounts with something that is long due and that nobody sends, as it seems: a job that was cancelled, deleted
--- or died took its turn along. From one to the next along the index.
+-- Channels and accounts with overdue deliveries that have no job, because it was cancelled, deleted or lost. An index
+-- skip scan.
 with recursive place(channel, account) as (
     (select channel, account from sereno.batches where purpose = 'send' and job_id is null order by channel, account limit 1)
     union all
@@ -348,7 +348,7 @@ union
 select channel, account from sereno.batches where job_id is not null and taken_at < sereno.now() - interval '5 minutes';
 
 -- name: waiting_accounts
--- Accounts with something to send on a channel.
+-- Accounts with pending deliveries on a channel.
 with recursive place(account) as (
     (select account from sereno.batches where purpose = 'send' and job_id is null and channel = %(channel)s order by account limit 1)
     union all

@@ -1,4 +1,4 @@
-"""What an outcome means for a delivery: its next state, when it is tried again, whether its address is still good."""
+"""Maps the outcome of a delivery to its next state, its retry, and whether its address is deactivated."""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from sereno.channels.outcome import Delivered, Down, Failed, Invalid, Outcome, R
 from sereno.error_text import one_line
 from sereno.notifications.deliveries.delivery import State
 
-# Nobody waits longer because a provider says so.
+# Longest retry delay in seconds that a provider can impose.
 LONGEST_AFTER = 7 * 86400.0
-# Of what is too many at once: nobody comes back at the same moment.
+# Random share added to a delay, so that throttled deliveries do not return at the same moment.
 SPREAD = 0.1
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a channel is tried again. `delays`: after the first try, the second, and so on; then it is a dead letter.
+    """Retry policy of a channel. `delays`: seconds after the first attempt, the second, and so on; then it is dead.
 
-    `on_unknown`: what to do when nobody knows whether it was sent. `receipts_after`: seconds until the provider can be
-    asked what became of it, `receipts_for`: how long it can. `is_told`: the provider tells by itself.
+    `on_unknown`: what to do when it is unknown whether the message was sent. `receipts_after`: seconds until receipts
+    can be requested, `receipts_for`: for how many seconds. `is_told`: the provider sends receipts to a webhook.
     """
 
     delays: Sequence[float]
@@ -32,10 +32,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one delivery, as it is written.
+    """The state change of one delivery, as it is stored.
 
-    `bad_address`: the address is deactivated. `is_unknown`: nobody knows whether it was sent. `refund`: this try does
-    not count.
+    `bad_address`: the address is deactivated. `is_unknown`: it is unknown whether it was sent. `refund`: the attempt is
+    not counted.
     """
 
     id: int
@@ -49,12 +49,12 @@ class Transition(msgspec.Struct, kw_only=True, omit_defaults=True):
     bad_address: bool = False
     is_unknown: bool = False
     refund: bool = False
-    # The try that it is about; a later one is left alone.
+    # The attempt that the outcome belongs to; a later attempt is not changed.
     attempt: int | None = None
 
 
 def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
-    """`attempt`: how many tries there were, this one among them."""
+    """Return the transition for an outcome. `attempt`: number of attempts, including this one."""
     transition = _judge(delivery, attempt, outcome, policy, chance)
     transition.attempt = attempt
     for name in ("code", "message", "provider_id"):
@@ -66,8 +66,8 @@ def judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance:
 def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance: Random) -> Transition:
     match outcome:
         case Sent(provider_id):
-            asked = policy.receipts_after if provider_id is not None else None
-            return Transition(id=delivery, state="sent", provider_id=provider_id, receipt_in=asked)
+            receipt_in = policy.receipts_after if provider_id is not None else None
+            return Transition(id=delivery, state="sent", provider_id=provider_id, receipt_in=receipt_in)
         case Delivered(provider_id):
             return Transition(id=delivery, state="delivered", provider_id=provider_id)
         case Retryable(code, message, after):
@@ -84,7 +84,7 @@ def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance
             transition = Transition(id=delivery, state="pending", code=code, message=message, is_unknown=True)
             if policy.on_unknown == "retry":
                 return _again(transition, attempt, None, policy, chance)
-            transition.state, transition.reason = "unknown", "it may have been sent: somebody has to decide"
+            transition.state, transition.reason = "unknown", "it may have been sent: an operator has to decide"
             return transition
         case Down(code, message):
             return Transition(
@@ -95,12 +95,12 @@ def _judge(delivery: int, attempt: int, outcome: Outcome, policy: Policy, chance
 
 
 def _again(transition: Transition, attempt: int, after: float | None, policy: Policy, chance: Random) -> Transition:
-    """Never earlier than the provider said."""
+    """Schedule a retry, never earlier than the provider requires; dead when the delays are used up."""
     if attempt > len(policy.delays):
-        transition.state, transition.reason = "dead", f"{attempt} tries, none of them arrived"
+        transition.state, transition.reason = "dead", f"{attempt} attempts failed"
         return transition
     delay = policy.delays[attempt - 1] * (1 + SPREAD * chance.random())
-    asked = after if after is not None and math.isfinite(after) else 0.0
-    transition.due_in = max(delay, min(asked, LONGEST_AFTER))
+    required = after if after is not None and math.isfinite(after) else 0.0
+    transition.due_in = max(delay, min(required, LONGEST_AFTER))
     transition.reason = "tried again"
     return transition

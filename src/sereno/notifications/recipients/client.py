@@ -1,6 +1,6 @@
-"""`app.recipients` and `app.inbox`: whom to tell, how, what they want, and what they were told inside the application.
+"""`app.recipients` and `app.inbox`: recipients with addresses and preferences, and their messages in the application.
 
-Every method has an async twin with an `a` in front. `conn`: yours, so that it commits with your rows.
+Every method has an async twin with the prefix `a`. `conn`: the caller's connection, to commit with the caller's rows.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ from sereno.zones import zone as find_zone
 
 T = TypeVar("T")
 
-# One page of an inbox.
+# Messages on one page of an inbox.
 PAGE = 50
-# Bytes of JSON that are kept with a recipient.
+# Largest JSON in bytes that is stored with a recipient.
 LARGEST_DATA = 64 * 1024
-# What opens an inbox for longer than so many seconds is a password, which belongs elsewhere.
+# Longest lifetime of an inbox token in seconds. Access for longer should use the application's own login.
 LONGEST_TOKEN_LIFE = 366 * 86400
 
-# A text, or a text with what belongs to it: {"address": "https://…", "secrets": ["whsec_…"]}.
+# A string, or a mapping with additional keys: {"address": "https://…", "secrets": ["whsec_…"]}.
 Address = str | Mapping[str, Any]
 
 
 class RecipientData(TypedDict, total=False):
-    """What may be said of a recipient; what is left out stays as it is."""
+    """Properties of a recipient; omitted ones do not change."""
 
     tenant: str | None
     locale: str | None
@@ -48,7 +48,7 @@ class RecipientData(TypedDict, total=False):
 
 
 class PreferenceData(TypedDict, total=False):
-    """What is wanted, of what: of an event, a category, on a channel; left out, of any."""
+    """A preference and its scope: event, category and channel; an omitted one means any."""
 
     tenant: str | None
     category: str | None
@@ -60,7 +60,7 @@ class PreferenceData(TypedDict, total=False):
 
 
 class Rows:
-    """On a connection of the application's own, or on the caller's."""
+    """Runs operations on a connection of the application or of the caller."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -79,7 +79,7 @@ class Rows:
 
 
 class Recipients(Rows):
-    """Whoever may be told something, by the key that the application knows them by."""
+    """Recipients of notifications, identified by a key of the application."""
 
     def __init__(self, database: Database, check_address: Callable[[str, str], str]) -> None:
         super().__init__(database)
@@ -93,9 +93,9 @@ class Recipients(Rows):
         conn: Any = None,
         **person: Unpack[RecipientData],
     ) -> int:
-        """Create them, or change what is given: `upsert("user:7", {"email": "a@b.lv"}, zone="Europe/Riga")`.
+        """Create the recipient or update the given fields: `upsert("user:7", {"email": "a@b.lv"}, zone="Europe/Riga")`.
 
-        An address that is given again is active again, unless its owner unsubscribed it.
+        An address that is given again becomes active again, unless the recipient unsubscribed it. Return the id.
         """
         return self._run(self._upsert(key, addresses or {}, person), conn)
 
@@ -110,16 +110,16 @@ class Recipients(Rows):
         return await self._arun(self._upsert(key, addresses or {}, person), conn)
 
     def prefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[PreferenceData]) -> None:
-        """What somebody wants; without a key, the default of the tenant. The more closely described wins.
+        """Set a preference of a recipient, or without a key the default of the tenant. The most specific one wins.
 
-        What is given changes, what is left out stays, and None takes back what was said.
+        Given fields change, omitted fields stay, and None removes a field.
         """
         if not self._run(_prefer(key, wish), conn):
-            raise _nobody(key)
+            raise _unknown_recipient(key)
 
     async def aprefer(self, key: str | None, *, conn: Any = None, **wish: Unpack[PreferenceData]) -> None:
         if not await self._arun(_prefer(key, wish), conn):
-            raise _nobody(key)
+            raise _unknown_recipient(key)
 
     def unsubscribe(
         self,
@@ -131,7 +131,7 @@ class Recipients(Rows):
         reason: str | None = None,
         conn: Any = None,
     ) -> bool:
-        """Never again to this address, whatever else is said; True if it is known."""
+        """Never send to this address again, regardless of preferences. Return whether the address exists."""
         return self._run(self._unsubscribe(key, channel, address, tenant, reason), conn)
 
     async def aunsubscribe(
@@ -147,10 +147,10 @@ class Recipients(Rows):
         return await self._arun(self._unsubscribe(key, channel, address, tenant, reason), conn)
 
     def unsubscribe_with(self, token: str, *, conn: Any = None) -> bool:
-        """What the link in a message says: no more of its category by its channel, or else never again to its address.
+        """Apply an unsubscribe link: turn off its category on its channel, or without a category its address.
 
-        Once or ten times is the same. False if there is nobody, or no such address, any more. InvalidArguments if the
-        token is not one of ours.
+        Idempotent. Return False if the recipient or the address no longer exists; raise InvalidArguments for an
+        invalid token.
         """
         return self._run(self._unsubscribe_with(token), conn)
 
@@ -158,7 +158,7 @@ class Recipients(Rows):
         return await self._arun(self._unsubscribe_with(token), conn)
 
     def delete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
-        """Gone, with addresses, preferences and inbox; True if there was one."""
+        """Delete the recipient with addresses, preferences and inbox. Return whether it existed."""
         return self._run(store.delete(key, tenant=tenant), conn)
 
     async def adelete(self, key: str, *, tenant: str | None = None, conn: Any = None) -> bool:
@@ -193,7 +193,7 @@ class Recipients(Rows):
             check_text(name, value)
         _check_stored(address)
         spellings = [address]
-        # One that the channel would not take today may have been stored long ago.
+        # An address that the channel would reject today may have been stored earlier.
         with contextlib.suppress(InvalidAddress):
             spellings.append(self._check_address(channel, address))
         return store.change_address(
@@ -203,14 +203,14 @@ class Recipients(Rows):
     def _unsubscribe_with(self, token: str) -> Operation[bool]:
         secret = self._database.settings.secret
         if secret is None:
-            raise ConfigurationError("links to unsubscribe are signed: set SERENO_SECRET")
+            raise ConfigurationError("unsubscribe links are signed: set SERENO_SECRET")
         return store.unsubscribe(read_token(secret, token), "by the link in a message")
 
     def _address(self, channel: str, given: Address) -> dict[str, Any]:
         more = {} if isinstance(given, str) else dict(given)
         text = given if isinstance(given, str) else more.pop("address", None)
         if not isinstance(text, str):
-            raise InvalidArguments(f"an address of {channel} needs a text: {{'address': '…'}}")
+            raise InvalidArguments(f"an address of {channel} must be a string or {{'address': '…'}}")
         state = more.pop("state", "active")
         return {
             "channel": channel,
@@ -221,7 +221,7 @@ class Recipients(Rows):
 
 
 class Inbox(Rows):
-    """What people were told inside the application."""
+    """Messages of recipients inside the application."""
 
     def list(
         self,
@@ -232,7 +232,7 @@ class Inbox(Rows):
         most: int = PAGE,
         archived: bool = False,
     ) -> "Sequence[InboxRow]":
-        """The newest first; `before`: the id from which the page before went on."""
+        """Return messages, newest first; `before`: the last id of the previous page."""
         return self._run(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
 
     async def alist(
@@ -247,7 +247,7 @@ class Inbox(Rows):
         return await self._arun(store.inbox(key, tenant=tenant, before=before, most=most, archived=archived), None)
 
     def unread(self, key: str, *, tenant: str | None = None) -> int:
-        """How many are unread, counted up to 1,000."""
+        """Return the number of unread messages, counted up to 1,000."""
         return self._run(store.unread(key, tenant=tenant), None)
 
     async def aunread(self, key: str, *, tenant: str | None = None) -> int:
@@ -262,7 +262,7 @@ class Inbox(Rows):
         tenant: str | None = None,
         conn: Any = None,
     ) -> int:
-        """Seen, read or archived: these, or all of them. Answers how many."""
+        """Mark these messages, or all, as seen, read or archived. Return the number of messages that changed."""
         return self._run(store.mark(key, what, ids, tenant=tenant), conn)
 
     async def amark(
@@ -277,17 +277,17 @@ class Inbox(Rows):
         return await self._arun(store.mark(key, what, ids, tenant=tenant), conn)
 
     def token(self, key: str, *, tenant: str | None = None, expires_in: Duration = "12h") -> str:
-        """What this person shows to the server's `/inbox`, as `Authorization: Bearer …`; it opens their inbox alone.
+        """Return a token for the server's `/inbox` (`Authorization: Bearer …`); it gives access to this inbox only.
 
-        Give it to whoever has signed in to your application as them. It needs the setting `secret`.
+        Give it to a client that has signed in to your application as this recipient. Requires the setting `secret`.
         """
         check_text("key", key)
         check_text("tenant", tenant)
         secret, lasts = self._database.settings.secret, seconds(expires_in)
         if secret is None:
-            raise ConfigurationError("tokens of inboxes are signed: set SERENO_SECRET")
+            raise ConfigurationError("inbox tokens are signed: set SERENO_SECRET")
         if not 0 < lasts <= LONGEST_TOKEN_LIFE:
-            raise InvalidArguments(f"expires_in={expires_in!r:.60}: more than nothing, and a year at most")
+            raise InvalidArguments(f"expires_in={expires_in!r:.60}: it must be positive and at most one year")
         return inbox_token.make_token(secret, inbox_token.InboxReader(tenant, key, math.ceil(time.time() + lasts)))
 
 
@@ -309,22 +309,22 @@ def _check_data(data: Mapping[str, Any] | None) -> None:
     size = len(stored(data, lambda why: InvalidArguments(f"data: {why}")))
     if size > LARGEST_DATA:
         raise InvalidArguments(
-            f"data: {size:,} bytes, the limit is {LARGEST_DATA:,}; store it elsewhere, keep a reference"
+            f"data: {size:,} bytes, the limit is {LARGEST_DATA:,}; store the data elsewhere and only a reference here"
         )
 
 
 def _check_stored(address: str) -> None:
-    """That it may be the text of a stored address."""
+    """Raise InvalidArguments if the text cannot be a stored address."""
     if not isinstance(address, str) or not address or len(address) > LONGEST_ADDRESS:
         raise InvalidArguments(f"address {address!r:.60} must be text of 1 to {LONGEST_ADDRESS:,} characters")
     stored(address, lambda why: InvalidArguments(f"address: {why}"))
 
 
-def _nobody(key: str | None) -> InvalidArguments:
-    return InvalidArguments(f"there is no recipient {key!r}: app.recipients.upsert(…) them first")
+def _unknown_recipient(key: str | None) -> InvalidArguments:
+    return InvalidArguments(f"there is no recipient {key!r}: create it first with app.recipients.upsert(…)")
 
 
 def _span(quiet: QuietHours) -> dict[str, Any]:
-    """As the database reads it: days by number, 1 for Monday."""
+    """Return the span as it is stored: days as numbers, 1 for Monday."""
     days = None if quiet.days is None else sorted(DAYS.index(day) + 1 for day in quiet.days)
     return {"start": quiet.start, "end": quiet.end, "days": days}

@@ -1,15 +1,15 @@
-"""A condition on an event's payload: a small filter that PostgreSQL and Python understand alike.
+"""Conditions on the payload of an event: a small filter that PostgreSQL and Python evaluate alike.
 
     {"region": "RM"}                           equal
     {"region": ["RM", "V"]}                    one of
     {"amount": {"min": 1000, "max": 5000}}     from and to: numbers, or texts such as ISO dates
-    {"title": {"contains": "road"}}            this text is in it, in capitals or not
-    {"buyer.city": "Lima"}                     further inside
-    {"deadline": {"exists": true}}             there, and not null
-    {"not": {…}}    {"any": [{…}, {…}]}        it does not hold; at least one holds
+    {"title": {"contains": "road"}}            contains this text, case-insensitive
+    {"buyer.city": "Lima"}                     nested field
+    {"deadline": {"exists": true}}             present and not null
+    {"not": {…}}    {"any": [{…}, {…}]}        does not hold; at least one holds
 
-All keys of an object must hold. A list in the payload stands for its elements: one of them must pass all the tests of
-its key. What is missing, or of another type, passes none; that is never an error. Numbers are compared as decimals.
+All keys of an object must hold. A list in the payload stands for its elements: one element must pass all tests of its
+key. A missing value or one of another type passes no test and is never an error. Numbers are compared as decimals.
 
 PostgreSQL gets a jsonpath that is true or false for every payload, never unknown and never an error.
 """
@@ -27,10 +27,10 @@ from sereno.errors import InvalidArguments
 DEEPEST = 5
 MOST_CLAUSES = 100
 MOST_PARTS = 10
-# Of the jsonpath: it is kept beside each preference. So long a one cannot exhaust the stack of PostgreSQL either.
+# Bytes of the jsonpath, which is stored with each preference. This length cannot exhaust the stack of PostgreSQL.
 LONGEST = 8192
 LONGEST_TEXT = 200
-# Beyond a float of 64 bits, nobody compares amounts.
+# Largest integer in bits: the range of a 64-bit float.
 _MOST_BITS = 1024
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -47,7 +47,7 @@ class _Test:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One element at this path passes the tests: all of them, or one."""
+    """One element at this path passes all tests, or one test."""
 
     path: tuple[str, ...]
     tests: tuple[_Test, ...]
@@ -69,25 +69,25 @@ _Node: TypeAlias = _Field | _Not | _Group
 
 
 def compile_condition(condition: Mapping[str, Any]) -> str:
-    """The jsonpath for `jsonb_path_match(payload, condition, silent => true)`, or InvalidArguments."""
+    """Return the jsonpath for `jsonb_path_match(payload, condition, silent => true)`; raise InvalidArguments."""
     node = _read(condition)
     if not condition:
         return "true"
     text = _two_valued(node)
     if (length := len(text.encode())) > LONGEST:
-        raise InvalidArguments(f"the condition takes {length:,} bytes as a jsonpath, at most {LONGEST:,} are possible")
+        raise InvalidArguments(f"the condition takes {length:,} bytes as a jsonpath, at most {LONGEST:,} are allowed")
     return text
 
 
 def holds(condition: Mapping[str, Any], payload: Any) -> bool:
-    """What PostgreSQL would say of this payload, which is decoded JSON."""
+    """Return what PostgreSQL would return for this payload, which is decoded JSON."""
     return _holds(_read(condition), payload)
 
 
 def _read(condition: Mapping[str, Any]) -> _Node:
     node = _object(condition, 1)
     if (clauses := _count(node)) > MOST_CLAUSES:
-        raise InvalidArguments(f"the condition has {clauses} clauses, at most {MOST_CLAUSES} are possible")
+        raise InvalidArguments(f"the condition has {clauses} clauses, at most {MOST_CLAUSES} are allowed")
     return node
 
 
@@ -103,11 +103,11 @@ def _count(node: _Node) -> int:
 
 def _object(condition: object, depth: int) -> _Node:
     if not isinstance(condition, Mapping):
-        raise InvalidArguments(f'a condition is an object such as {{"region": "RM"}}, not {_shown(condition)}')
+        raise InvalidArguments(f'a condition must be an object such as {{"region": "RM"}}, not {_shown(condition)}')
     if not condition and depth > 1:
-        raise InvalidArguments('an empty condition in "not" or "any" says nothing: fill it in, or leave it out')
+        raise InvalidArguments('an empty condition in "not" or "any" is invalid: fill it in, or omit it')
     if depth > DEEPEST:
-        raise InvalidArguments(f"the condition is nested more than {DEEPEST} deep: write it with fewer not and any")
+        raise InvalidArguments(f"the condition is nested more than {DEEPEST} levels deep: use fewer not and any")
     return _Group(tuple(_clause(key, wanted, depth) for key, wanted in condition.items()), "&&")
 
 
@@ -124,7 +124,7 @@ def _clause(key: object, wanted: Any, depth: int) -> _Node:
             return _tested(key, path, wanted)
         case list() | tuple():
             if not wanted:
-                raise InvalidArguments(f"{_shown(key)} is one of nothing: name at least one value, or leave it out")
+                raise InvalidArguments(f"{_shown(key)} has an empty list: name at least one value, or omit the key")
             return _Field(path, tuple(_Test("==", _scalar(key, value)) for value in wanted), "||")
         case _:
             return _Field(path, (_Test("==", _scalar(key, wanted)),), "&&")
@@ -134,23 +134,23 @@ def _path(key: object) -> tuple[str, ...]:
     parts = tuple(key.split(".")) if isinstance(key, str) else ()
     if not all(parts) or not 0 < len(parts) <= MOST_PARTS:
         raise InvalidArguments(
-            f'{_shown(key)} names nothing in a payload: write "region" or "buyer.city", at most {MOST_PARTS} names'
+            f'{_shown(key)} is not a valid field: write "region" or "buyer.city", at most {MOST_PARTS} names'
         )
     return tuple(map(_text, parts))
 
 
 def _tested(key: object, path: tuple[str, ...], tests: Mapping[str, Any]) -> _Node:
     if not tests:
-        raise InvalidArguments(f'{_shown(key)} has no test: write {{"exists": true}} or leave it out')
+        raise InvalidArguments(f'{_shown(key)} has no test: write {{"exists": true}} or omit the key')
     if tests.get("exists") is False:
         if len(tests) > 1:
-            raise InvalidArguments(f"{_shown(key)} cannot be missing and pass another test: leave one of them out")
+            raise InvalidArguments(f"{_shown(key)} cannot be missing and pass another test: omit one of them")
         return _Not(_Field(path, (_Test("!=", None),), "&&"))
     found = tuple(_test(key, name, value) for name, value in tests.items())
     if "min" in tests and "max" in tests:
         low, high = _kind(tests["min"]), _kind(tests["max"])
         if low[0] != high[0] or low[1] > high[1]:
-            raise InvalidArguments(f"{_shown(key)}: min and max are two numbers or two texts, min the smaller one")
+            raise InvalidArguments(f"{_shown(key)}: min and max must be two numbers or two strings, min the smaller")
     return _Field(path, found, "&&")
 
 
@@ -158,22 +158,22 @@ def _test(key: object, name: object, value: Any) -> _Test:
     match name:
         case "min" | "max":
             if isinstance(value, bool) or not isinstance(value, str | int | float):
-                raise InvalidArguments(f"{_shown(key)}: {name} is a number or a text, not {_shown(value)}")
+                raise InvalidArguments(f"{_shown(key)}: {name} must be a number or a string, not {_shown(value)}")
             return _Test(">=" if name == "min" else "<=", _scalar(key, value))
         case "contains":
             if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
                 raise InvalidArguments(
-                    f"{_shown(key)}: contains is a text of 1 to {LONGEST_TEXT} characters, not {_shown(value)}"
+                    f"{_shown(key)}: contains must be a string of 1 to {LONGEST_TEXT} characters, not {_shown(value)}"
                 )
             return _Test("like_regex", "".join(map(_in_any_case, _text(value))))
         case "exists":
             if value is not True:
-                raise InvalidArguments(f"{_shown(key)}: exists is true or false, not {_shown(value)}")
+                raise InvalidArguments(f"{_shown(key)}: exists must be true or false, not {_shown(value)}")
             return _Test("!=", None)
         case _:
             raise InvalidArguments(
-                f"{_shown(key)}: there is no test {_shown(name)}: write min, max, contains or exists"
-                f' ("not" goes around: {{"not": {{{_shown(key)}: …}}}})'
+                f"{_shown(key)}: unknown test {_shown(name)}: use min, max, contains or exists"
+                f' ("not" is written around it: {{"not": {{{_shown(key)}: …}}}})'
             )
 
 
@@ -182,34 +182,34 @@ def _scalar(key: object, value: Any) -> Scalar:
         case str():
             return _text(value)
         case float() if not math.isfinite(value):
-            raise InvalidArguments(f"{_shown(key)}: {value} is no number in JSON")
+            raise InvalidArguments(f"{_shown(key)}: {value} is not a JSON number")
         case int() if value.bit_length() > _MOST_BITS:
-            raise InvalidArguments(f"{_shown(key)}: a whole number of at most {_MOST_BITS} bits can be compared")
+            raise InvalidArguments(f"{_shown(key)}: an integer can have at most {_MOST_BITS} bits")
         case None | bool() | int() | float():
             return value
         case _:
             raise InvalidArguments(
-                f"{_shown(key)} is compared with a text, a number, true, false or null, not {_shown(value)}"
+                f"{_shown(key)} must be compared with a string, a number, true, false or null, not {_shown(value)}"
             )
 
 
 def _text(value: str) -> str:
     if _UNSTORABLE.search(value):
-        raise InvalidArguments(f"{_shown(value)} holds a NUL byte or a lone surrogate, and no payload can")
+        raise InvalidArguments(f"{_shown(value)} contains a NUL byte or a lone surrogate, which no payload can contain")
     return value
 
 
 def _in_any_case(letter: str) -> str:
-    """As a pattern that reads the same in PostgreSQL and in Python.
+    """Return a case-insensitive pattern that works the same in PostgreSQL and in Python.
 
-    The flag "i" would ask the database's locale, and each has its own idea of which letters are capitals.
+    The flag "i" would depend on the locale of the database, and each has its own rules for letter case.
     """
     cases = sorted(case for case in {letter, letter.lower(), letter.upper()} if len(case) == 1)
     return f"[{''.join(cases)}]" if len(cases) > 1 else re.escape(letter)
 
 
 def _two_valued(node: _Node) -> str:
-    """A comparison of two types is unknown, and so is its negation; a filter lets only the truth through."""
+    """A comparison of two types is unknown, and so is its negation; the filter makes unknown false."""
     return f"exists(true ? ({_jsonpath(node)}))"
 
 
@@ -221,7 +221,7 @@ def _jsonpath(node: _Node) -> str:
             if len(tests) == 1:
                 return f"${path} {tests[0]}"
             joined = f" {node.joint} ".join(f"@ {test}" for test in tests)
-            # A comparison would open a list in the list, and each test might find another element there.
+            # A comparison would unwrap a nested list, and each test might match another element of it.
             return f'exists(${path} ? (@.type() != "array" && ({joined})))'
         case _Not():
             return f"!{_two_valued(node.node)}"
@@ -230,7 +230,7 @@ def _jsonpath(node: _Node) -> str:
 
 
 def _quoted(value: Scalar) -> str:
-    """As JSON, which is how jsonpath writes its values and names too."""
+    """Return the value as JSON, which is also the syntax of jsonpath."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -247,7 +247,7 @@ def _holds(node: _Node, payload: Any) -> bool:
 
 
 def _values(payload: Any, path: tuple[str, ...]) -> list[Any]:
-    """What is at the path; a list on the way, or at its end, stands for its elements."""
+    """Return the values at the path; a list on the way or at the end stands for its elements."""
     found = _opened([payload])
     for part in path:
         found = _opened([value[part] for value in found if isinstance(value, Mapping) and part in value])
@@ -276,7 +276,7 @@ def _passes(test: _Test, value: Any) -> bool:
 
 
 def _kind(value: Any) -> tuple[str, Any]:
-    """Only values of one kind are compared. A float is the decimal that JSON writes for it."""
+    """Return kind and comparable value; only equal kinds are compared. A float becomes the decimal that JSON writes."""
     match value:
         case None | bool():
             return type(value).__name__, value
@@ -293,7 +293,7 @@ def _kind(value: Any) -> tuple[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """For an error message; a number of very many digits has no text."""
+    """Return the value for an error message; a very long integer cannot be converted to text."""
     try:
         return f"{value!r:.60}"
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a person shows to read the own inbox: signed by the application, for one recipient, and for some hours.
+"""Inbox tokens: give access to one recipient's inbox for some hours, signed by the application.
 
-A token can be read by whoever has it: it names the tenant and the recipient's key. Nobody can make one, or change one,
-without the secret of the installation.
+A token is readable: it contains the tenant and the recipient's key. It cannot be created or changed without the secret
+of the installation.
 
     sri_ base64url( version | tenant, recipient, end as MessagePack | HMAC-SHA256 )
 """
@@ -15,13 +15,13 @@ import msgspec
 PREFIX = "sri_"
 VERSION = b"\x01"
 LONGEST_TOKEN = 4096
-# What else is ever signed with the same secret is signed for another purpose.
+# Separates these signatures from others made with the same secret.
 _PURPOSE = b"sereno inbox\x00"
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 
 
 class InboxReader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose inbox it opens. `until`: in seconds since 1970."""
+    """The inbox that a token opens. `until`: expiry in seconds since 1970."""
 
     tenant: str | None
     recipient: str
@@ -38,7 +38,7 @@ def make_token(secret: str, reader: InboxReader) -> str:
 
 
 def read_token(secret: str, token: str, now: float) -> InboxReader | None:
-    """Whose it is; None for one that is not ours, or has ended."""
+    """Return the reader; None if the token is not valid or has expired."""
     raw = _bytes(token)
     signed, signature = raw[:-_SIGNATURE_BYTES], raw[-_SIGNATURE_BYTES:]
     if not hmac.compare_digest(signature, _signature(secret, signed)) or not signed.startswith(VERSION):
@@ -59,7 +59,7 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(token: str) -> bytes:
-    """Of the one spelling that we write; nothing for any other."""
+    """Decode the canonical spelling only; empty for any other."""
     text = token.removeprefix(PREFIX)
     if len(token) > LONGEST_TOKEN or not token.startswith(PREFIX):
         return b""

@@ -1,11 +1,11 @@
-"""Many inboxes at once: what stands in those that somebody watches."""
+"""State of many inboxes in one query, for connected clients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sereno.database.statement import Operation, Statement, queries
 
-# Nobody counts further on a badge, and everybody's are counted every second.
+# Upper bound of the unread count: enough for a badge, and cheap enough to count for all clients every second.
 MOST_UNREAD = 100
 
 _sql = queries("notifications/recipients/inboxes")
@@ -13,14 +13,14 @@ _sql = queries("notifications/recipients/inboxes")
 
 @dataclass(frozen=True, slots=True)
 class InboxState:
-    """`unread`: counted up to 100. `newest`: the id of the last message that is not put away."""
+    """`unread`: counted up to 100. `newest`: the id of the newest message that is not archived."""
 
     unread: int
     newest: int | None
 
 
 def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[InboxState]]:
-    """Of each owner, named by tenant and key, in that order; nothing stands in an inbox that there is not."""
+    """Return the state of each inbox, named by tenant and key, in that order; empty for an unknown recipient."""
     values = {
         "tenants": [tenant or "" for tenant, _ in owners],
         "keys": [key for _, key in owners],
@@ -31,5 +31,5 @@ def standings(owners: Sequence[tuple[str | None, str]]) -> Operation[list[InboxS
 
 
 def exists(key: str, *, tenant: str | None) -> Operation[bool]:
-    """Return whether there is a recipient of this name."""
+    """Return whether the recipient exists."""
     return bool((yield Statement(_sql["exists"], {"tenant": tenant or "", "key": key}))[0][0])

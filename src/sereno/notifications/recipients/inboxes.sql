@@ -1,8 +1,8 @@
--- Many inboxes at once, for those who watch theirs.
+-- State of many inboxes in one query, for connected clients.
 
 -- name: standings
--- Of each that is named, in that order: the newest that is not put away, and how many are unread, counted up to a bound.
--- Each is looked up by the index: the limit keeps the planner from reading all recipients for a thousand of them.
+-- For each named recipient, in order: the newest message that is not archived, and the unread count up to a bound. Each
+-- is found by the index: the limit keeps the planner from scanning all recipients for a thousand of them.
 select newest.id, unread.count
 from unnest(%(tenants)s::text[], %(keys)s::text[]) with ordinality as named(tenant, key, place)
 left join lateral (
@@ -23,5 +23,5 @@ left join lateral (
 order by place;
 
 -- name: exists
--- Whether there is a recipient of this name.
+-- Whether the recipient exists.
 select exists (select from sereno.recipients where tenant = %(tenant)s and key = %(key)s);

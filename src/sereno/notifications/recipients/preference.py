@@ -1,8 +1,7 @@
-"""What a recipient wants to hear of, by which channel, under which condition, and at which hours.
+"""Preferences: which events a recipient wants, on which channel, under which condition, and at which hours.
 
-A preference says something about one aspect or several, for one recipient or as a default of the tenant, for an event
-type, a category, a channel, or any. Each aspect is decided by the most specific preference that speaks of it; `why`
-names that one.
+A preference sets one or more aspects, for one recipient or as a default of the tenant, for an event type, a category, a
+channel, or any. Each aspect is decided by the most specific preference that sets it; `why` names that preference.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ Reason: TypeAlias = Literal["preference off", "condition"]
 class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row. A name that is None means any; an aspect that is None is left to a less specific row.
 
-    An empty condition, and an empty list of quiet hours, do say something: that there are none.
+    An empty condition and an empty list of quiet hours are values: no condition, no quiet hours.
     """
 
     tenant: str | None = None
@@ -38,22 +37,22 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name in ("tenant", "recipient", "category", "event", "channel"):
             check_text(name, getattr(self, name))
         if self.wanted is not None and not isinstance(self.wanted, bool):
-            raise InvalidArguments(f"wanted is true, false or left out, not {self.wanted!r:.60}")
+            raise InvalidArguments(f"wanted must be true, false or omitted, not {self.wanted!r:.60}")
         if self.condition is not None:
             compile_condition(self.condition)
         if self.quiet is not None:
             msgspec.structs.force_setattr(self, "quiet", checked(self.quiet))
 
     def is_about(self, *, category: str | None, event: str | None, channel: str | None) -> bool:
-        """Whether it speaks of such a delivery, for whomever its row is."""
+        """Return whether the row applies to such a delivery, regardless of the recipient."""
         return self.category in (None, category) and self.event in (None, event) and self.channel in (None, channel)
 
 
 def specificity(preference: Preference) -> int:
-    """How much it names: recipient 100, event 20, category 10, channel 1, added up. The highest number decides.
+    """Return a weight: recipient 100, event 20, category 10, channel 1, added up. The highest weight decides.
 
     A recipient's own row beats a default, then an event beats a category beats any, then a channel beats any channel.
-    Each combination has a number of its own. In SQL:
+    Each combination has a unique weight. In SQL:
 
         100 * (recipient is not null)::int + 20 * (event is not null)::int
             + 10 * (category is not null)::int + (channel is not null)::int
@@ -67,7 +66,7 @@ def specificity(preference: Preference) -> int:
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Each aspect, and the row that decided it; None where no row speaks of it."""
+    """Each aspect and the row that decided it; None if no row sets it."""
 
     wanted: bool | None = None
     wanted_by: Preference | None = None
@@ -78,7 +77,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether it is to be delivered. `quiet`: hours that it must not leave in. `by`: the row that spoke against it."""
+    """Whether to deliver. `quiet`: hours in which the delivery waits. `by`: the row that rejected it."""
 
     reason: Reason | None = None
     by: Preference | None = None
@@ -95,12 +94,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(
     preferences: Iterable[Preference], *, category: str | None, event: str | None, channel: str | None
 ) -> Choice:
-    """What the rows of one recipient, and the defaults of its tenant, say of one event by one channel.
+    """Resolve the rows of one recipient and the defaults of its tenant for one event and channel.
 
-    Of two rows that name the same, the later one counts.
+    Of two rows with the same names, the later one wins.
     """
     rows = [row for row in preferences if row.is_about(category=category, event=event, channel=channel)]
-    # The last one decides; a sort keeps the order of equals.
+    # The last row decides; the sort is stable.
     rows.sort(key=specificity)
     wanted = _last(rows, lambda row: row.wanted is not None)
     condition = _last(rows, lambda row: row.condition is not None)
@@ -116,7 +115,7 @@ def resolve(
 
 
 def decide(choice: Choice, *, payload: Any, critical: bool, default_wanted: bool = True) -> Decision:
-    """Deliver or skip. Critical is delivered whatever the preferences say, and at any hour."""
+    """Decide to deliver or skip. A critical event is delivered regardless of preferences and quiet hours."""
     if critical:
         return Decision()
     if not (default_wanted if choice.wanted is None else choice.wanted):

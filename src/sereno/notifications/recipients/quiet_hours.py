@@ -1,10 +1,10 @@
-"""Quiet hours: from and to a time of the recipient's own clock, during which a delivery waits.
+"""Quiet hours: spans of the recipient's local time during which a delivery waits.
 
     QuietHours("22:00", "08:00")                               every night
     QuietHours("22:00", "10:00", days=["friday", "saturday"])  the nights that begin on these days
 
-A span lasts from the first instant at which the clock shows its start, or has jumped over it, to the first at which it
-shows its end, or has jumped over that. Spans that touch or overlap are one.
+A span lasts from the first instant at which the local clock shows or has passed its start, to the first at which it
+shows or has passed its end. Spans that touch or overlap are one.
 """
 
 import re
@@ -21,7 +21,8 @@ from sereno.zones import DAY, SECOND, Zone, moment
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MOST_SPANS = 50
-# Where a turned clock closes the last gap between the spans of a week, nobody waits for the next one.
+# Longest wait. A clock change can close the last gap between the spans of a week; the delivery then does not wait for
+# the next gap.
 LONGEST = 8 * DAY
 
 _MINUTE = 60 * SECOND
@@ -31,17 +32,17 @@ _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 _SHORT = 3
 # 1970 began on a Thursday.
 _FIRST_WEEKDAY = 3
-# No clock is further from UTC, and none was ever turned by more.
+# Larger than any offset from UTC and any clock change.
 _FAR = 2 * DAY
-# Room for the longest wait, inside the calendar.
+# Leaves space for the longest wait before the end of the calendar.
 _LAST = LATEST - timedelta(days=30)
 _CACHED = 4096
 
 
 class QuietHours(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One span of quiet hours; an end that is not after its start is on the next day.
+    """One span of quiet hours; an end that is not after the start is on the next day.
 
-    `days`: on which the span starts; every day unless given. Equal spans have one spelling, so they are equal JSON.
+    `days`: on which the span starts; every day if omitted. Values are normalised, so equal spans are equal JSON.
     """
 
     start: str
@@ -62,30 +63,30 @@ class QuietHours(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def minutes(self) -> tuple[int, int]:
-        """Start and end in minutes since midnight; an end on the next day is after that midnight."""
+        """Return start and end in minutes since midnight; an end on the next day is larger than 24 hours."""
         start, end = (int(text[:2]) * 60 + int(text[3:]) for text in (self.start, self.end))
         return start, end if end > start else end + _MINUTES_OF_DAY
 
     def starts_on(self, weekday: int) -> bool:
-        """Monday is 0."""
+        """Return whether a span starts on the weekday; Monday is 0."""
         return self.days is None or DAYS[weekday] in self.days
 
 
 def checked(quiet: QuietHours | Sequence[QuietHours]) -> tuple[QuietHours, ...]:
-    """The spans, or InvalidArguments: no more than 50, and never the whole week."""
+    """Return the spans; raise InvalidArguments for more than 50 or for the whole week."""
     spans = tuple(quiet) if isinstance(quiet, Sequence) else (quiet,)
     for span in spans:
         if not isinstance(span, QuietHours):
             raise InvalidArguments(f'quiet hours are written QuietHours("22:00", "08:00"), not {span!r:.60}')
     if len(spans) > MOST_SPANS:
-        raise InvalidArguments(f"there are {len(spans)} spans of quiet hours, at most {MOST_SPANS} are possible")
+        raise InvalidArguments(f"there are {len(spans)} spans of quiet hours, at most {MOST_SPANS} are allowed")
     if _is_endless(spans):
         raise InvalidArguments("these quiet hours cover the whole week and never end: turn the preference off instead")
     return spans
 
 
 def quiet_until(quiet: QuietHours | Sequence[QuietHours], zone: str, instant: datetime) -> datetime | None:
-    """When the quiet hours that hold this instant end, in UTC; None when none do. The zone is a name of IANA's."""
+    """Return when the quiet hours at this instant end, in UTC; None if there are none. `zone`: an IANA name."""
     spans, clock, begin = checked(quiet), _zone(zone), _microseconds(instant)
     until = begin
     while (end := _end(spans, clock, until)) > until and end <= begin + LONGEST:
@@ -94,12 +95,12 @@ def quiet_until(quiet: QuietHours | Sequence[QuietHours], zone: str, instant: da
 
 
 def _end(spans: tuple[QuietHours, ...], clock: Zone, at: int) -> int:
-    """The latest end of a span that holds this instant; the instant itself when none does."""
+    """Return the latest end of a span that contains this instant, or the instant itself."""
     today = (at + clock.segment(at).offset) // DAY
     latest = at
     for span in spans:
         start, end = span.minutes
-        # Yesterday's may last into today; tomorrow's may have begun before the clock was turned back.
+        # Yesterday's span may last into today; tomorrow's may have begun before the clock was set back.
         for day in (today - 1, today, today + 1):
             if not span.starts_on((day + _FIRST_WEEKDAY) % 7):
                 continue
@@ -110,7 +111,7 @@ def _end(spans: tuple[QuietHours, ...], clock: Zone, at: int) -> int:
 
 
 def _reached(clock: Zone, wall: int) -> int:
-    """The first instant at which the clock shows this time, or a later one."""
+    """Return the first instant at which the local clock shows this time or a later one."""
     at = wall - _FAR
     while True:
         segment = clock.segment(at)
@@ -121,7 +122,7 @@ def _reached(clock: Zone, wall: int) -> int:
 
 @lru_cache(_CACHED)
 def _is_endless(spans: tuple[QuietHours, ...]) -> bool:
-    """Whether they cover each minute of a week without a turned clock."""
+    """Return whether the spans cover each minute of a week without clock changes."""
     covered = bytearray(_MINUTES_OF_WEEK)
     for span in spans:
         start, end = span.minutes
@@ -141,9 +142,9 @@ def _time(name: str, value: object) -> str:
 
 
 def _days(value: object) -> tuple[str, ...]:
-    """Whole names, in the order of the week."""
+    """Return full names, in the order of the week."""
     if not isinstance(value, Collection) or isinstance(value, str | bytes | dict) or not value:
-        raise InvalidArguments(f'days is a list such as ["saturday", "sunday"] or left out, not {value!r:.60}')
+        raise InvalidArguments(f'days is a list such as ["saturday", "sunday"] or omitted, not {value!r:.60}')
     found = {_day(name) for name in value}
     return tuple(day for day in DAYS if day in found)
 
@@ -153,7 +154,7 @@ def _day(name: object) -> str:
     for day in DAYS:
         if wanted in (day, day[:_SHORT]):
             return day
-    raise InvalidArguments(f"{name!r:.60} is no day of the week: write {', '.join(DAYS[:-1])} or {DAYS[-1]}")
+    raise InvalidArguments(f"{name!r:.60} is not a day of the week: use {', '.join(DAYS[:-1])} or {DAYS[-1]}")
 
 
 def _zone(name: str) -> Zone:
@@ -165,7 +166,7 @@ def _zone(name: str) -> Zone:
 
 def _microseconds(at: datetime) -> int:
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidArguments(f"quiet hours are asked about a datetime with a time zone, not {at!r:.60}")
+        raise InvalidArguments(f"quiet hours need a datetime with a time zone, not {at!r:.60}")
     if not EARLIEST <= at <= _LAST:
         raise InvalidArguments(f"{at.isoformat()} is out of range: 1900 to 9999")
     return zones.instant(at)

@@ -1,4 +1,4 @@
-"""Recipients, their addresses and preferences, and their inbox, as rows."""
+"""Stores recipients, their addresses and preferences, and their inbox."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -11,14 +11,14 @@ from sereno.database.statement import Operation, Statement, queries
 from sereno.notifications.recipients.preference import Preference
 from sereno.notifications.recipients.unsubscribe import Unsubscribe
 
-# What a preference may speak of.
+# The aspects of a preference.
 ASPECTS = ("wanted", "condition", "quiet")
 
 _sql = queries("notifications/recipients/store")
 
 
 class InboxRow(msgspec.Struct, kw_only=True):
-    """One message in somebody's inbox."""
+    """One message in an inbox."""
 
     id: int
     event: str
@@ -43,7 +43,7 @@ def upsert(
     data: Mapping[str, Any] | None,
     addresses: Sequence[Mapping[str, Any]] = (),
 ) -> Operation[int]:
-    """Somebody and the ways to reach them; what is not given stays as it is."""
+    """Create or update the recipient and its addresses; omitted fields do not change. Return the id."""
     rows = yield Statement(
         _sql["upsert"],
         {
@@ -65,7 +65,7 @@ def upsert(
 def change_address(
     key: str, channel: str, addresses: Sequence[str], *, tenant: str | None, state: str, reason: str | None
 ) -> Operation[bool]:
-    """`addresses`: the spellings in which it may be stored."""
+    """`addresses`: the spellings in which the address may be stored."""
     rows = yield Statement(
         _sql["change_address"],
         {
@@ -81,7 +81,7 @@ def change_address(
 
 
 def unsubscribe(about: Unsubscribe, reason: str) -> Operation[bool]:
-    """What a link says; False if there is nobody, or no such address, any more."""
+    """Apply an unsubscribe link; False if the recipient or the address no longer exists."""
     who = {"tenant": about.tenant or "", "key": about.recipient, "channel": about.channel}
     if about.category is None:
         rows = yield Statement(_sql["unsubscribe_address"], {**who, "address": about.address, "reason": reason})
@@ -98,9 +98,9 @@ def delete(key: str, *, tenant: str | None) -> Operation[bool]:
 def prefer(
     wish: Preference, changes: Collection[str], *, compiled: str | None, quiet: Sequence[Mapping[str, Any]] | None
 ) -> Operation[bool]:
-    """What is wanted of exactly this; False if there is no such recipient.
+    """Store a preference for exactly this scope; False if there is no such recipient.
 
-    `changes`: the aspects that are spoken of. `compiled`, `quiet`: as the database reads them.
+    `changes`: the aspects to change. `compiled`, `quiet`: in the format of the database.
     """
     rows = yield Statement(
         _sql["prefer"],
@@ -137,7 +137,7 @@ def inbox_page(
     skip: int = 0,
     most_bytes: int | None = None,
 ) -> Operation[tuple[list[InboxRow], bool]]:
-    """Return a page, and whether there are more. It ends with the message that passes `most_bytes`."""
+    """Return a page, and whether there are more. The page ends with the message that exceeds `most_bytes`."""
     given = {"tenant": tenant or "", "key": key, "before": before, "most": most, "archived": archived}
     ((raw, has_more),) = yield Statement(_sql["inbox"], {**given, "skip": skip, "bytes": most_bytes})
     return _inbox.decode(raw), has_more

@@ -1,8 +1,8 @@
--- Recipients, the ways to reach them, what they want, and what was told to them inside the application.
+-- Recipients, their addresses and preferences, and their inboxes.
 -- Lock order in every transaction: the recipient, then addresses, preferences or inbox rows by id, then deliveries by id.
 
 -- name: upsert
--- Create it, or change what is given; null leaves it as it is.
+-- Creates the recipient or changes the given fields; null leaves a field unchanged.
 insert into sereno.recipients as r (tenant, key, locale, zone, data)
 values (%(tenant)s, %(key)s, %(locale)s, %(zone)s, %(data)s::text::jsonb)
 on conflict on constraint recipients_key do update
@@ -11,7 +11,7 @@ set locale = coalesce(excluded.locale, r.locale), zone = coalesce(excluded.zone,
 returning id;
 
 -- name: add_addresses
--- One that was invalid and is given again is good again: the owner knows better. One that unsubscribed is not.
+-- An invalid address that is given again becomes active: the application knows better. An unsubscribed one does not.
 insert into sereno.addresses as a (recipient_id, channel, address, keys, state)
 select %(recipient)s, channel, address, keys, coalesce(state, 'active')
 from jsonb_to_recordset(%(addresses)s::text::jsonb) as s(channel text, address text, keys jsonb, state text)
@@ -23,7 +23,7 @@ set keys = coalesce(excluded.keys, a.keys),
 returning id;
 
 -- name: change_address
--- It is no longer used, or is again; with the reason. In each of the spellings in which it may have been stored.
+-- Changes the state of an address, with the reason, in all spellings in which it may be stored.
 with locked as materialized (
     select id from sereno.addresses
     where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
@@ -35,7 +35,7 @@ where id = any(array(select id from locked))
 returning id;
 
 -- name: unsubscribe_address
--- The address of a link. Who follows it twice changes nothing the second time. Answers whether there is one.
+-- Unsubscribes the address of a link. Idempotent. Returns whether the address exists.
 with mine as materialized (
     select id from sereno.addresses
     where id = %(address)s and channel = %(channel)s
@@ -48,13 +48,13 @@ changed as (
 select exists (select from mine);
 
 -- name: unsubscribe_category
--- No more of a category by a channel. Where they had asked for the event of that message by its name, which would win
--- over the category, that is taken back too. What else those rows say stays. Answers whether there is such a recipient.
+-- Turns off a category on a channel. If the recipient had turned on the event of the message by name, which would win
+-- over the category, that is turned off too. Other aspects of those rows stay. Returns whether the recipient exists.
 with who as materialized (
-    -- Locked first, as the foreign key would lock it last.
+    -- Locked first; the foreign key would lock it last.
     select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for key share
 ),
-said as materialized (
+scope as materialized (
     select %(category)s::text as category, null::text as event
     union
     select category, event from sereno.preferences
@@ -63,16 +63,16 @@ said as materialized (
 ),
 changed as (
     insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted)
-    select %(tenant)s, who.id, said.category, said.event, %(channel)s, false from who cross join said
-    order by said.category, said.event
+    select %(tenant)s, who.id, scope.category, scope.event, %(channel)s, false from who cross join scope
+    order by scope.category, scope.event
     on conflict on constraint preferences_once do update set wanted = false, changed_at = sereno.now()
     where p.wanted is distinct from false
 )
 select exists (select from who);
 
 -- name: delete
--- Gone, with addresses, preferences and inbox. Deliveries stay: they are history. What goes along is locked in order: the
--- foreign keys would delete it in any.
+-- Deletes the recipient with addresses, preferences and inbox. Deliveries stay as history. The deleted rows are locked
+-- in order first; the foreign keys would delete them in any order.
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s for update
 ),
@@ -83,14 +83,14 @@ wishes as materialized (
     select id from sereno.preferences where recipient_id = (select id from who) and (select count(*) from reach) >= 0
     order by id for update
 ),
-told as materialized (
+messages as materialized (
     select id from sereno.inbox where recipient_id = (select id from who) and (select count(*) from wishes) >= 0
     order by id for update
 )
-delete from sereno.recipients where id = (select id from who) and (select count(*) from told) >= 0 returning id;
+delete from sereno.recipients where id = (select id from who) and (select count(*) from messages) >= 0 returning id;
 
 -- name: prefer
--- What is named in `changes` is changed, for exactly this recipient, category, event and channel; the rest stays.
+-- Changes the aspects in `changes` for exactly this recipient, category, event and channel; the others stay.
 with who as materialized (
     select id from sereno.recipients where tenant = %(tenant)s and key = %(recipient)s for key share
 )
@@ -107,11 +107,11 @@ set wanted = case when 'wanted' = any(%(changes)s::text[]) then excluded.wanted 
 returning id;
 
 -- name: forget_preference
--- A row that says nothing any more is not kept.
+-- Deletes a preference without any aspect.
 delete from sereno.preferences where id = %(id)s and wanted is null and filter is null and quiet is null;
 
 -- name: inbox
--- The newest first, from one on, and whether there are more. With `bytes`, a page ends with the message that passes them.
+-- Newest first, and whether there are more. With `bytes`, a page ends with the message that exceeds them.
 -- `octet_length` of a text does not read it.
 select coalesce(json_agg(json_build_object(
     'id', id, 'event', event, 'title', title, 'body', body, 'data', sereno.shown(data), 'created_at', created_at, 'seen_at', seen_at,
@@ -128,7 +128,7 @@ from (select page.*, row_number() over along <= %(most)s
       window along as (order by id desc)) as sized;
 
 -- name: unread
--- Counted up to a bound.
+-- The number of unread messages, up to a bound.
 select count(*) from (
     select from sereno.inbox
     where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
@@ -136,12 +136,12 @@ select count(*) from (
     limit 1000) as page;
 
 -- name: mark
--- Seen, read or archived: once, and the first moment stays. What is read was seen, and its delivery says so.
+-- Marks messages as seen, read or archived; the first time stays. A read message is also seen; its delivery is read.
 with locked as materialized (
     select id, delivery_id from sereno.inbox
     where recipient_id = (select id from sereno.recipients where tenant = %(tenant)s and key = %(key)s)
       and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and archived_at is null
-      -- All of them: those that are so already need no change.
+      -- All messages: those already marked need no change.
       and (%(ids)s::bigint[] is not null
            or case %(what)s when 'seen' then seen_at is null when 'read' then read_at is null else true end)
     order by id for update
@@ -154,13 +154,13 @@ mine as (
     where id = any(array(select id from locked))
     returning id
 ),
-told as materialized (
+delivered as materialized (
     select id from sereno.deliveries
     where %(what)s in ('read', 'archived') and id = any(array(select delivery_id from locked)) and state = 'delivered'
     order by id for update
 ),
 read as (
     update sereno.deliveries set state = 'read', changed_at = sereno.now()
-    where id = any(array(select id from told)) and state = 'delivered'
+    where id = any(array(select id from delivered)) and state = 'delivered'
 )
 select count(*) from mine;

@@ -1,7 +1,7 @@
-"""Links by which people say "no more of these", without signing in.
+"""Signed unsubscribe links, which work without signing in.
 
-A link ends in a token that says whose message it was, signed with the secret of the installation, so that nobody can
-make one for somebody else. It can be read by whoever has it: it names the recipient's key and never the address itself.
+A link ends in a token that identifies the message, signed with the secret of the installation, so that it cannot be
+forged for another recipient. The token is readable: it contains the recipient's key and never the address itself.
 
     base64url( version | tenant, recipient, channel, address, category, event as MessagePack | HMAC-SHA256, 16 bytes )
 """
@@ -15,18 +15,18 @@ import msgspec
 from sereno.errors import InvalidArguments
 
 VERSION = b"\x01"
-# Half of the digest: nobody guesses 128 bits, and a link is shorter by 21 characters.
+# Half of the digest: 128 bits cannot be guessed, and the link is 21 characters shorter.
 SIGNATURE_BYTES = 16
-# With the longest `public_url` before it, the link still fits on one line of a mail's headers.
+# With the longest `public_url`, the link still fits on one header line of an email.
 LONGEST_TOKEN = 640
-# What else is ever signed with the same secret is signed for another purpose.
+# Separates these signatures from others made with the same secret.
 _PURPOSE = b"sereno unsubscribe\x00"
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a link is about: everything of a category by this channel; without a category, the whole address.
+    """The scope of a link: everything of a category on this channel; without a category, the whole address.
 
-    `address`: the id of its row. `event`: of what kind the message was that carried the link.
+    `address`: the id of its row. `event`: the type of the event whose message carried the link.
     """
 
     tenant: str | None
@@ -42,14 +42,14 @@ _decoder = msgspec.msgpack.Decoder(Unsubscribe)
 
 
 def make_token(secret: str, about: Unsubscribe) -> str | None:
-    """For the end of a link; None for names so long that no mail could carry it."""
+    """Return the token, or None if the names are too long for the header of an email."""
     signed = VERSION + _encoder.encode(about)
     token = _text(signed + _signature(secret, signed))
     return token if len(token) <= LONGEST_TOKEN else None
 
 
 def read_token(secret: str, token: str) -> Unsubscribe:
-    """What it is about; InvalidArguments unless it was made with this secret, and is whole."""
+    """Return the scope of the token; raise InvalidArguments unless it is complete and signed with this secret."""
     raw = _bytes(token)
     signed, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
     if not hmac.compare_digest(signature, _signature(secret, signed)) or not signed.startswith(VERSION):
@@ -71,7 +71,7 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(token: str) -> bytes:
-    """Of the one spelling that we write: the decoder would pass over strange characters and spare bits."""
+    """Decode the canonical spelling only: the decoder would ignore invalid characters and spare bits."""
     if not isinstance(token, str) or len(token) > LONGEST_TOKEN:
         raise _refusal()
     try:
@@ -85,5 +85,5 @@ def _bytes(token: str) -> bytes:
 
 def _refusal() -> InvalidArguments:
     return InvalidArguments(
-        "this link to unsubscribe is not valid: perhaps it was cut off; please open it again from the message"
+        "this unsubscribe link is not valid: it may have been cut off; please open it again from the message"
     )

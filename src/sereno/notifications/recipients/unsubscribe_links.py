@@ -1,4 +1,4 @@
-"""The link to unsubscribe that a message carries."""
+"""Unsubscribe links of messages."""
 
 from sereno.database.database import Database
 from sereno.notifications.deliveries.store import ClaimedDelivery, ClaimedEvent
@@ -8,13 +8,13 @@ PATH = "/unsubscribe/"
 
 
 class UnsubscribeLinks:
-    """Makes them, once the settings say where people reach us (`public_url`) and what to sign with (`secret`)."""
+    """Creates the links if the settings `public_url` (base of the link) and `secret` (signature) are set."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of(self, channel: str, taken: ClaimedDelivery, event: ClaimedEvent) -> str | None:
-        """For the message of one delivery."""
+        """Return the link for the message of one delivery."""
         who = (taken.tenant, taken.recipient, channel, taken.address_id)
         return self.link(*who, event.category, event=event.type, critical=event.critical)
 
@@ -29,10 +29,10 @@ class UnsubscribeLinks:
         event: str | None = None,
         critical: bool = False,
     ) -> str | None:
-        """None without the two settings, and where it makes no sense.
+        """Return the link; None without the two settings, for a critical event, or without an address.
 
-        A critical message is not asked for, so nobody can end it. Without an address, it is told inside the
-        application, which has switches of its own.
+        A critical event cannot be unsubscribed. A delivery without an address goes to the inbox of the application, and
+        is controlled by preferences.
         """
         settings = self._database.settings
         if settings.public_url is None or settings.secret is None or address is None or critical:

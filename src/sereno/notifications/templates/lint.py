@@ -1,4 +1,4 @@
-"""What is wrong with templates, before anybody gets them: names that no payload has, messages that are too large."""
+"""Finds errors in templates before they are sent: unknown payload fields, messages that are too large."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -20,25 +20,25 @@ from sereno.notifications.templates.templates import (
 
 SMS, MAIL = "sms", "email"
 PUSH = frozenset({"expo", "web_push"})
-# What a telephone shows without cutting it off.
+# Characters of a push message that a phone shows.
 PUSH_TITLE, PUSH_BODY = 65, 240
-# Letters of a message, and of each part of a longer one: in the alphabet of GSM, or in any other.
+# Characters of a single message and of each part of a longer one: in the GSM alphabet, and in others.
 GSM_SIZES, OTHER_SIZES = (160, 153), (70, 67)
-# A provider that takes more takes it as several messages, or not at all.
+# Above this, providers split the message or reject it.
 MOST_SMS_PARTS = 10
 _GSM = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿"
     "abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 _GSM_TWICE = frozenset("^{}\\[~]|€\f")
-# Of one event. A template can name tens of thousands of fields that no payload has.
+# Per event. A template can name tens of thousands of unknown fields.
 MOST_FINDINGS = 100
-# Names of Jinja's own.
+# Names defined by Jinja.
 _OF_JINJA = frozenset({"range", "namespace", "self", "super", "caller", "varargs", "kwargs", "loop"})
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One error or warning."""
 
     level: Literal["error", "warning"]
     template: str
@@ -46,14 +46,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class DeclaredEvent(msgspec.Struct, frozen=True):
-    """What the code says of an event. `fields`: of its payload; None when nobody can say."""
+    """The declaration of an event. `fields`: of its payload; None if they are unknown."""
 
     channels: Sequence[str]
     fields: frozenset[str] | None
 
 
 def declared(channels: Sequence[str], payload: Any) -> DeclaredEvent:
-    """From an event's declaration: fields of a dataclass, a struct, a typed dict or a model, as JSON names them."""
+    """Return the declaration, with the fields of a dataclass, struct, typed dict or model, as named in JSON."""
     models = getattr(payload, "model_fields", None)
     if isinstance(models, Mapping):
         return DeclaredEvent(channels, frozenset(models))
@@ -70,10 +70,9 @@ def lint(
     largest: Mapping[str, int] | None = None,
     payloads: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
-    """Return what is wrong with all templates, in this process; those of a stranger are for `lint_apart`.
+    """Return the findings for all templates, in this process; use `lint_apart` for untrusted templates.
 
-    `events`, None: unknown. `largest`: bytes that a channel takes. `payloads`: real ones, to
-    measure messages with.
+    `events`, None: unknown. `largest`: most bytes per channel. `payloads`: real ones, to measure messages with.
     """
     found = of_strangers(templates)
     for event in templates.events():
@@ -82,8 +81,8 @@ def lint(
 
 
 def of_strangers(templates: TemplateSet) -> list[Finding]:
-    """Return a warning for each file that is no template."""
-    return [Finding("warning", name, "this is no name of a template") for name in templates.strangers]
+    """Return a warning for each file that is not a template."""
+    return [Finding("warning", name, "this is not a template name") for name in templates.strangers]
 
 
 def lint_event(
@@ -94,14 +93,17 @@ def lint_event(
     payload: Mapping[str, Any] | None,
     begin: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """Return what is wrong with the templates of one event, at most MOST_FINDINGS and a word about the others.
+    """Return the findings for one event, at most MOST_FINDINGS and a note that there are more.
 
     `begin` is called before each template and each message.
     """
     found: dict[Finding, None] = {}
     for finding in _of_event(templates, event, events, largest, payload, begin):
         if finding not in found and len(found) >= MOST_FINDINGS:
-            return [*found, Finding("error", event, f"there is more: the first {MOST_FINDINGS} findings are shown")]
+            return [
+                *found,
+                Finding("error", event, f"there are more: only the first {MOST_FINDINGS} findings are shown"),
+            ]
         found[finding] = None
     return list(found)
 
@@ -159,13 +161,15 @@ def _of_source(source: Source, events: Mapping[str, DeclaredEvent] | None) -> It
         yield Finding("warning", source.name, f"the code declares no event {source.key.event}")
         return
     if source.key.channel not in (ANY, *known.channels):
-        yield Finding("warning", source.name, f"the event is not told by {source.key.channel}")
+        yield Finding("warning", source.name, f"the event does not use the channel {source.key.channel}")
     if known.fields is not None:
         for name in sorted(names - known.fields - NAMES - _OF_JINJA):
             there_are = ", ".join(sorted(known.fields | NAMES))
-            yield Finding("error", source.name, f"{name!r:.80} is no field of the payload; there are {there_are}")
+            yield Finding("error", source.name, f"{name!r:.80} is not a field of the payload; it has {there_are}")
         for name in sorted(names & known.fields & NAMES):
-            yield Finding("warning", source.name, f"{name!r} is not the field of the payload: it has another meaning")
+            yield Finding(
+                "warning", source.name, f"{name!r} does not refer to the field of the payload: the name is reserved"
+            )
 
 
 def _names(source: Source) -> set[str]:
@@ -173,12 +177,12 @@ def _names(source: Source) -> set[str]:
 
     try:
         return meta.find_undeclared_variables(sandbox(is_html=False).parse(source.text))
-    except Exception as error:  # noqa: BLE001 - the compiler meets the words of a stranger
+    except Exception as error:  # noqa: BLE001 - the source is untrusted
         raise failure(source.name, error) from None
 
 
 def _messages(sources: Sequence[Source], declaration: DeclaredEvent | None) -> list[tuple[str, str, str]]:
-    """Every kind of message of an event that there are words for."""
+    """Return (channel, locale, tenant) of every message of an event that has a template."""
     found: dict[tuple[str, str, str], None] = {}
     for source in sources:
         _, channel, locale, tenant, _ = source.key
@@ -190,31 +194,31 @@ def _messages(sources: Sequence[Source], declaration: DeclaredEvent | None) -> l
 
 def _of_parts(where: str, channel: str, parts: Mapping[str, Source]) -> Iterator[Finding]:
     if channel == MAIL and "title" not in parts:
-        yield Finding("error", where, "a mail needs a title: it is the subject")
+        yield Finding("error", where, "an email needs a title: it is the subject")
     if "html" in parts and "body" not in parts:
-        yield Finding("error", where, "there is HTML and no text: not everybody can read it")
+        yield Finding("error", where, "there is HTML and no text: some clients cannot show HTML")
     if set(parts) == {"options"}:
-        yield Finding("warning", where, "there are options and no words, so they are not used")
+        yield Finding("warning", where, "there are options and no title or body, so the options are not used")
 
 
 def _real(
     templates: TemplateSet, event: str, channel: str, locale: str, tenant: str, payload: Mapping[str, Any]
 ) -> Content | None:
-    recipient = Recipient(key="somebody", tenant=tenant or None, locale=locale or None)
+    recipient = Recipient(key="example", tenant=tenant or None, locale=locale or None)
     return templates.render(event, channel, locale, tenant, payload, recipient)
 
 
 def _literal(parts: Mapping[str, Source]) -> Content:
-    """Without values: it will be at least so long. What stands in branches and loops is left out."""
+    """Return the literal text without values: a lower bound of the size. Branches and loops are left out."""
     from jinja2 import nodes  # noqa: PLC0415 - slow to import
 
-    said = {}
+    texts = {}
     for part, source in parts.items():
         tree = sandbox(is_html=False).parse(source.text)
         outputs = [node for node in tree.body if isinstance(node, nodes.Output)]
         pieces = [piece for output in outputs for piece in output.nodes if isinstance(piece, nodes.TemplateData)]
-        said[part] = "".join(piece.data for piece in pieces).strip()
-    return Content(said.get("title", ""), said.get("body", ""), said.get("html"))
+        texts[part] = "".join(piece.data for piece in pieces).strip()
+    return Content(texts.get("title", ""), texts.get("body", ""), texts.get("html"))
 
 
 def _of_size(
@@ -222,7 +226,7 @@ def _of_size(
 ) -> Iterator[Finding]:
     size = size_of(channel, content, payload)
     if largest is not None and size > largest:
-        yield Finding("error", where, f"{size:,} bytes, and {channel} takes at most {largest:,}")
+        yield Finding("error", where, f"{size:,} bytes, and {channel} accepts at most {largest:,}")
     if channel in PUSH:
         for what, text, most in (("title", content.title, PUSH_TITLE), ("body", content.body, PUSH_BODY)):
             if len(text) > most:
@@ -232,11 +236,11 @@ def _of_size(
 
 
 def size_of(channel: str, content: Content, payload: Mapping[str, Any] | None) -> int:
-    """In bytes, as the provider will count it, or nearly so."""
+    """Return the approximate size in bytes as the provider counts it."""
     texts = [content.title, content.body, content.html or ""]
     size = sum(len(text.encode()) for text in texts) + (len(msgspec.json.encode(content.options)) - 2)
     if channel in PUSH and payload is not None:
-        # It travels along.
+        # The payload is sent with the message.
         size += len(msgspec.json.encode(payload))
     return size
 
@@ -247,11 +251,11 @@ def _of_sms(where: str, text: str) -> Iterator[Finding]:
         return
     why = "" if is_gsm else f", because of {next(one for one in text if one not in _GSM | _GSM_TWICE)!r}"
     level: Literal["error", "warning"] = "error" if parts > MOST_SMS_PARTS else "warning"
-    yield Finding(level, where, f"{parts} parts of an SMS, each paid for: {len(text)} characters{why}")
+    yield Finding(level, where, f"{parts} parts of an SMS, each charged: {len(text)} characters{why}")
 
 
 def sms_parts(text: str) -> tuple[int, bool]:
-    """How many a provider makes of it, and whether the alphabet of GSM is enough."""
+    """Return the number of SMS parts, and whether the GSM alphabet is enough."""
     is_gsm = all(one in _GSM or one in _GSM_TWICE for one in text)
     length = sum(2 if one in _GSM_TWICE else 1 for one in text) if is_gsm else len(text.encode("utf-16-le")) // 2
     whole, each = GSM_SIZES if is_gsm else OTHER_SIZES

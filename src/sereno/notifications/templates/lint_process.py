@@ -1,9 +1,9 @@
-"""Checks templates in a process with the limits of `render_process`: compiling one runs on what a stranger wrote.
+"""Checks templates in a process with the limits of `render_process`: their sources are untrusted.
 
     parent ──request (JSON)──▶ stdin │ python -m …lint_process │ stdout ──a line for each event──▶ parent
 
-A process that is ended took too much for the event that it was at: that event gets a finding, and another process goes
-on with the next one.
+If a process is stopped, the event that it was checking took too much: that event gets a finding, and another process
+continues with the next one.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ from sereno.notifications.templates.render_process import (
 )
 from sereno.notifications.templates.templates import Source, TemplateFailed, TemplateSet, compiled, forget_compiled
 
-# Of all templates together; one of them has the CPU time of a preview.
+# For all templates together; a single one has the CPU time of a preview.
 MOST_CPU_SECONDS = 3600
 
 
@@ -51,7 +51,7 @@ class _Compile(msgspec.Struct, tag=True):
 
 
 class _Ended(msgspec.Struct):
-    """`lines`: what a process wrote before it ended, was ended by a limit, or was late."""
+    """`lines`: what the process wrote before it ended, reached a limit, or timed out."""
 
     lines: Sequence[bytes]
     is_late: bool
@@ -85,14 +85,17 @@ def lint_apart(
         left = left[len(ended.lines) :]
         if left and ended.is_late:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-            return [*found, Finding("error", f"{left[0]}{more}", f"not checked: all take more than {seconds:g} s")]
+            return [
+                *found,
+                Finding("error", f"{left[0]}{more}", f"not checked: the checks took more than {seconds:g} s"),
+            ]
         if left and ended.is_failed:
             found.append(Finding("error", left.pop(0), ENDED))
     return found
 
 
 def compile_apart(name: str, text: str, *, is_html: bool, seconds: float = LONGEST_SECONDS) -> None:
-    """TemplateFailed if the text cannot be compiled, or not within the limits."""
+    """Raise TemplateFailed if the text cannot be compiled within the limits."""
     ended = _run(name, _Compile(name, text, is_html), seconds)
     if ended.is_late or ended.is_failed:
         raise TemplateFailed(f"{name}: {ENDED}")
@@ -104,7 +107,7 @@ def _run(name: str, request: _Lint | _Compile, seconds: float) -> _Ended:
     try:
         sent = msgspec.json.encode(request)
     except UnicodeEncodeError:
-        raise TemplateFailed(f"{name}: half of a character, which no text may hold") from None
+        raise TemplateFailed(f"{name}: a lone surrogate, which no text may contain") from None
     with turn(name):
         try:
             ended = run_module("sereno.notifications.templates.lint_process", sent, max(seconds, 0.0))
@@ -114,12 +117,12 @@ def _run(name: str, request: _Lint | _Compile, seconds: float) -> _Ended:
 
 
 def _lines(written: bytes) -> Sequence[bytes]:
-    """Whole ones: the last may have been cut off."""
+    """Return complete lines: the last may have been cut off."""
     return written.split(b"\n")[:-1]
 
 
 def main() -> None:
-    """Read a request, write a line for each event, or one with what is wrong with a text."""
+    """Read a request; write a line of findings per event, or the error of a source."""
     from sereno.notifications.templates import sandbox  # noqa: F401, PLC0415 - imported before there are limits
 
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Lint | _Compile)

@@ -1,4 +1,4 @@
-"""Templates as a person changes them: checked before they are written, and audited."""
+"""Operator changes of templates: checked before they are stored, and recorded in the audit log."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _EVENT = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What somebody made of a template. `source`: None when they deleted it, or when nobody wrote it down."""
+    """A version of a template. `source`: None if it was deleted, or if the audit entry has no source."""
 
     id: int
     at: datetime
@@ -31,25 +31,25 @@ class Version:
 
 
 def place(event: str, channel: str, part: str, locale: str | None = None, tenant: str | None = None) -> TemplatePlace:
-    """Where it belongs, or InvalidArguments."""
+    """Return the place of a template; raise InvalidArguments if a name is invalid."""
     for name, value in (("event", event), ("channel", channel), ("tenant", tenant)):
         check_text(name, value)
     if not _EVENT.fullmatch(event) or not _NAME.fullmatch(channel):
         raise InvalidArguments(
-            f"{event!r:.60}, {channel!r:.60}: an event and a channel are letters, digits, '_' and '-'"
+            f"{event!r:.60}, {channel!r:.60}: use letters, digits, '_' and '-' in names of events and channels"
         )
     if part not in PARTS:
-        raise InvalidArguments(f"{part!r:.60} is no part of a message: {', '.join(PARTS)}")
+        raise InvalidArguments(f"{part!r:.60} is not a part of a message: use {', '.join(PARTS)}")
     language = normal(locale or "")
     if language and not _LOCALE.fullmatch(language):
-        raise InvalidArguments(f"{locale!r:.60} is no locale: write it as pt-BR or pt")
+        raise InvalidArguments(f"{locale!r:.60} is not a locale: write it as pt-BR or pt")
     return TemplatePlace(event, channel, language, tenant or "", part)
 
 
 def change(where: TemplatePlace, source: str, *, actor: str | None = None) -> Operation[bool]:
-    """Other words from now on; workers see them within a minute. Whether it is new. TemplateFailed if it is none.
+    """Store a template; workers use it within a minute. Return whether it is new. TemplateFailed if it is invalid.
 
-    Compiles them in this process: a server calls `compile_apart` and `write`.
+    Compiles it in this process: a server calls `compile_apart` and `write` instead.
     """
     check_length(source)
     compiled(spelled(Key(*where)), source, is_html=where.part == "html")
@@ -57,23 +57,23 @@ def change(where: TemplatePlace, source: str, *, actor: str | None = None) -> Op
 
 
 def check_length(source: str) -> None:
-    """InvalidArguments if it is too long to be compiled, or cannot be stored."""
+    """Raise InvalidArguments if the source is too long or cannot be stored."""
     if "\x00" in source or len(source) > LARGEST_SOURCE:
-        raise InvalidArguments(f"a template has no NUL bytes, and at most {LARGEST_SOURCE:,} characters")
+        raise InvalidArguments(f"a template cannot contain NUL bytes, and has at most {LARGEST_SOURCE:,} characters")
 
 
 def write(where: TemplatePlace, source: str, *, actor: str | None = None) -> Operation[bool]:
-    """Write words that were compiled before. Return whether the row is new."""
+    """Store a source that was compiled before. Return whether the row is new."""
     who = actor or default_actor()
     is_new = yield from store.write(where, source, who)
-    # With the words themselves, so that the audit is their history.
+    # With the source, so that the audit log is its history.
     detail = {"length": len(source), "source": source, **_detail(where)}
     yield from audit.audit(who, "template.set", _subject(where), detail)
     return is_new
 
 
 def delete(where: TemplatePlace, *, actor: str | None = None) -> Operation[bool]:
-    """Whether there was one."""
+    """Delete a template. Return whether it existed."""
     was_there = yield from store.delete(where)
     if was_there:
         yield from audit.audit(actor or default_actor(), "template.delete", _subject(where), _detail(where))
@@ -81,7 +81,7 @@ def delete(where: TemplatePlace, *, actor: str | None = None) -> Operation[bool]
 
 
 def history(where: TemplatePlace, *, most: int = 20) -> Operation[list[Version]]:
-    """What stood there, the newest first, as far as the audit goes back."""
+    """Return the versions of a template, newest first, as far as the audit log goes back."""
     rows = yield from tokens.audit_lines(subject=_subject(where), most=most)
     return [
         Version(row.id, row.at, row.actor, row.action == "template.delete", row.detail.get("source")) for row in rows

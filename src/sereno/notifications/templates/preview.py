@@ -1,4 +1,4 @@
-"""What a recipient would read: the words of a template, or of a function of the code, with a payload to try them on."""
+"""Previews: what a recipient would read, rendered by a template or a function of the code, with a sample payload."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +19,9 @@ def render(
     payload: Mapping[str, Any],
     recipient: Recipient,
 ) -> Content | None:
-    """As a worker does it: a function of the code may go before the templates, or behind. None without words.
+    """Render as a worker does: a function for the channel precedes templates, a general one follows. None without any.
 
-    Templates are rendered in a process of their own, which has limits; functions of the code are trusted.
+    Templates are rendered in a separate process with limits; functions of the code are trusted.
     """
     raw = msgspec.json.encode(payload)
     if definition is not None:
@@ -39,8 +39,8 @@ def _by_function(definition: EventDefinition, channel: str, raw: bytes, recipien
         made: Any = definition.content(channel, raw, recipient)
     except SerenoError:
         raise
-    except Exception as error:  # code of the application, with a payload that somebody made up
-        raise TemplateFailed(f"the function for {definition.name} broke: {type(error).__name__}") from error
+    except Exception as error:  # code of the application, with an arbitrary payload
+        raise TemplateFailed(f"the function for {definition.name} failed: {type(error).__name__}") from error
     if not isinstance(made, Content):
-        raise TemplateFailed(f"the function for {definition.name} gives no Content")
+        raise TemplateFailed(f"the function for {definition.name} does not return Content")
     return made

@@ -1,10 +1,10 @@
-"""Renders a template in a process of its own, with limits on memory and CPU time.
+"""Renders a template in a separate process, with limits on memory and CPU time.
 
-For previews: anybody who may look at templates can ask for one, with a payload of their choice. A template spends from
-the same budget there as in a worker; whatever the budget does not see ends that process and not the server. The checks
-of `lint_process` run in such a process too.
+For previews: every user who may read templates can request one, with a payload of their choice. The template has the
+same budget as in a worker; what the budget does not cover ends that process and not the server. The checks of
+`lint_process` run in such a process too.
 
-    parent ──request (JSON)──▶ stdin │ python -m …render_process │ stdout ──answer (JSON)──▶ parent
+    parent ──request (JSON)──▶ stdin │ python -m …render_process │ stdout ──response (JSON)──▶ parent
 """
 
 import math
@@ -23,21 +23,21 @@ from sereno.errors import SerenoError
 from sereno.notifications.event import Content, Recipient
 from sereno.notifications.templates.templates import Key, Source, TemplateFailed, TemplateSet
 
-# What a render may take beyond the interpreter and the modules that it needs.
+# Memory and CPU time of a render beyond the interpreter and its modules.
 MEMORY_BYTES = 256 * 1024 * 1024
 CPU_SECONDS = 5
-# For a machine that is busy; a render that is stuck has used its CPU time long before.
+# Wall-clock limit in seconds, for a busy machine; a render that hangs reaches its CPU limit long before.
 LONGEST_SECONDS = 60.0
-ENDED = "it takes too much memory or time, and was ended"
-# Processes at once, and how long one more waits for its turn.
+ENDED = "it takes too much memory or time, and was stopped"
+# Most concurrent processes, and how many seconds one more waits for a slot.
 MOST_AT_ONCE, TURN_SECONDS = 2, 10.0
-# A child gets no other variable: those of the server hold its secrets.
+# Environment variables that a child gets; the others may hold secrets of the server.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT")
 
-_send_jobs = BoundedSemaphore(MOST_AT_ONCE)
+_slots = BoundedSemaphore(MOST_AT_ONCE)
 
 
-# A source as it travels: key, name, text, whether it is a file.
+# A source as it is sent: key, name, text, whether it is a file.
 SentSource = tuple[tuple[str, str, str, str, str], str, str, bool]
 
 
@@ -50,7 +50,7 @@ class _Request(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
-    """`content`: None without words. `failed`: why there is none."""
+    """`content`: None without a template. `failed`: the error."""
 
     content: Content | None = None
     failed: str | None = None
@@ -65,14 +65,14 @@ def render_apart(
     *,
     seconds: float = LONGEST_SECONDS,
 ) -> Content | None:
-    """What a recipient would read; None without words. TemplateFailed as in a worker, or when a limit is reached."""
+    """Return what a recipient would read; None without a template. TemplateFailed as in a worker, or at a limit."""
     found = words.find(event, channel, recipient.locale, recipient.tenant)
     sources = [tuple(source) for source in _readable(words, event, found)]
     wanted = {"sources": sources, "event": event, "channel": channel, "payload": payload, "recipient": recipient}
     try:
         request = msgspec.json.encode(wanted)
     except UnicodeEncodeError:
-        raise TemplateFailed(f"{event}, {channel}: half of a character, which no text may hold") from None
+        raise TemplateFailed(f"{event}, {channel}: a lone surrogate, which no text may contain") from None
     with turn(f"{event}, {channel}"):
         answer = _answered(request, f"{event}, {channel}", seconds)
     if answer.failed is not None:
@@ -81,7 +81,7 @@ def render_apart(
 
 
 def _readable(words: TemplateSet, event: str, found: Mapping[str, Source]) -> Sequence[Source]:
-    """All of the event: they may include each other. Where one cannot be read, those that are needed for sure."""
+    """Return all templates of the event, which may include each other; if one cannot be read, those that are found."""
     try:
         return words.sources(event)
     except TemplateFailed:
@@ -90,13 +90,13 @@ def _readable(words: TemplateSet, event: str, found: Mapping[str, Source]) -> Se
 
 @contextmanager
 def turn(name: str) -> Iterator[None]:
-    """Wait until fewer than MOST_AT_ONCE of these processes run; TemplateFailed if that takes too long."""
-    if not _send_jobs.acquire(timeout=TURN_SECONDS):
+    """Wait until fewer than MOST_AT_ONCE processes run; TemplateFailed if that takes too long."""
+    if not _slots.acquire(timeout=TURN_SECONDS):
         raise TemplateFailed(f"{name}: too many previews at once, try again in a moment")
     try:
         yield
     finally:
-        _send_jobs.release()
+        _slots.release()
 
 
 def _answered(request: bytes, name: str, seconds: float) -> _Answer:
@@ -110,16 +110,16 @@ def _answered(request: bytes, name: str, seconds: float) -> _Answer:
 
 
 def run_module(module: str, request: bytes, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Run the module as a program that reads the request. subprocess.TimeoutExpired when it takes longer."""
+    """Run the module as a program that reads the request. Raise subprocess.TimeoutExpired when it takes longer."""
     environment = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
-    # As this process finds its modules, whatever directory it was started in.
+    # The module path of this process, independent of the working directory.
     environment["PYTHONPATH"] = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
     command = [sys.executable, "-P", "-m", module]
     return subprocess.run(command, input=request, capture_output=True, timeout=seconds, env=environment, check=False)
 
 
 def limit(memory: int = MEMORY_BYTES, cpu: int = CPU_SECONDS) -> None:
-    """From now on, this process may take so much more memory and so many seconds of CPU time, and writes no file."""
+    """Limit the further memory in bytes and CPU time in seconds of this process; it cannot write files."""
     try:
         import resource  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -136,7 +136,7 @@ def limit(memory: int = MEMORY_BYTES, cpu: int = CPU_SECONDS) -> None:
 
 
 def allow_cpu(seconds: int) -> None:
-    """From now on, so many seconds of CPU time beside those that this process has used; the hard limit stays."""
+    """Allow this process `seconds` more of CPU time from now on; the hard limit stays."""
     try:
         import resource  # noqa: PLC0415 - not on every platform
     except ImportError:
@@ -148,7 +148,7 @@ def allow_cpu(seconds: int) -> None:
 
 
 def _address_space() -> int:
-    """Of this process, in bytes; where it cannot be read, more than any interpreter takes."""
+    """Return the size of this process in bytes; if it cannot be read, more than any interpreter uses."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:
@@ -157,14 +157,14 @@ def _address_space() -> int:
 
 
 def received(sources: Sequence[SentSource]) -> TemplateSet:
-    """The templates of a request."""
+    """Return the templates of a request."""
     words = TemplateSet(None)
     words.use_sources([Source(Key(*key), name, text, is_file) for key, name, text, is_file in sources])
     return words
 
 
 def main() -> None:
-    """Read a request, write the answer."""
+    """Read a request, write the response."""
     from sereno.notifications.templates import sandbox  # noqa: F401, PLC0415 - imported before there are limits
 
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)

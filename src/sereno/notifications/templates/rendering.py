@@ -1,4 +1,4 @@
-"""The templates of an application: its files, read once, and the rows, looked at once a minute."""
+"""The templates of an application: files, read once, and rows, refreshed once a minute."""
 
 import time
 from typing import Any
@@ -11,12 +11,12 @@ from sereno.notifications.event import Content, EventDefinition, Recipient
 from sereno.notifications.templates import store
 from sereno.notifications.templates.templates import TemplateSet, directory_of
 
-# A dispatch of many batches does not ask for each of them.
+# Seconds between two refreshes; sending many batches must not query for each.
 FRESH_SECONDS = 60.0
 
 
 class TemplateRenderer:
-    """Knows the words of every event, as far as they are no functions."""
+    """Renders messages from templates and from the functions of the code."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -31,12 +31,12 @@ class TemplateRenderer:
         return self._templates
 
     async def refresh(self) -> None:
-        """Read the rows if a minute has gone by, and if they have changed."""
+        """Read the rows if a minute has passed and they have changed."""
         before, now = self._read_at, time.monotonic()
         if before is not None:
             if now - before < FRESH_SECONDS:
                 return
-            # One goes and looks; meanwhile the others say what they know. The first time, nobody knows anything.
+            # One coroutine refreshes; the others use the templates they have. The first time, all wait for the query.
             self._read_at = now
         try:
             version, rows = await self._database.arun(store.read(self._version))
@@ -48,7 +48,7 @@ class TemplateRenderer:
         self._version, self._read_at = version, now
 
     def forget(self) -> None:
-        """The next one looks at the rows again."""
+        """Make the next `refresh` read the rows again."""
         self._read_at = None
 
     def said(
@@ -59,7 +59,7 @@ class TemplateRenderer:
         event: ClaimedEvent,
         unsubscribe_url: str | None,
     ) -> Content:
-        """What the message of a delivery says, in whichever words there are for it."""
+        """Return the message of a delivery, from a template or a function."""
         recipient = Recipient(
             key=taken.recipient, tenant=taken.tenant, locale=taken.locale, unsubscribe_url=unsubscribe_url
         )
@@ -73,13 +73,13 @@ class TemplateRenderer:
 
     def _one(self, definition: EventDefinition, channel: str, payload: msgspec.Raw, recipient: Recipient) -> Content:
         made = None
-        # A function for this very channel goes first; one for all channels, only where there is no template.
+        # A function for this channel takes precedence; one for all channels is used only without a template.
         if channel not in definition.templates:
             made = self.content(channel, definition.name, payload, recipient)
         return made or definition.content(channel, payload, recipient)
 
     def content(self, channel: str, event: str, payload: msgspec.Raw | bytes, recipient: Recipient) -> Content | None:
-        """What a delivery of an event of this type says; None if there is no template for it."""
+        """Render an event with its template; None if there is none."""
         if not self.templates.has(event):
             return None
         values = msgspec.json.decode(payload, type=dict[str, Any])

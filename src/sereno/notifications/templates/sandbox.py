@@ -1,7 +1,7 @@
-"""Where templates run: people write them, so they are treated as code of a stranger.
+"""The sandbox in which templates run: they are treated as untrusted code.
 
-They see plain values, a few methods of these and a few filters, and nothing else of Python; what they do is paid for
-(`sandbox_costs`). Imported only by those who have templates.
+Templates can use plain values, some of their methods and some filters, and nothing else of Python; what they do is
+charged to a budget (`sandbox_costs`). Imported only where templates are used, because Jinja is slow to import.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -48,23 +48,23 @@ ATTRIBUTES: tuple[tuple[type, frozenset[str] | None], ...] = (
     (str, frozenset(_STR.split())),
     (dict, frozenset({"get", "items", "keys", "values"})),
     (list, frozenset({"count", "index"})),
-    # The last two are those of a group.
+    # The last two belong to the groups of `groupby`.
     (tuple, frozenset({"count", "index", "grouper", "list"})),
     (LoopContext, frozenset(_LOOP.split())),
-    # All that a template has put there itself.
+    # Everything in it was put there by the template.
     (Namespace, None),
     (TemplateModule, None),
 )
 
 
 class _Generator(CodeGenerator):
-    """Writes a call into each place where something grows, or where time depends on sizes."""
+    """Inserts a call at each place where a value grows, or where the time depends on sizes."""
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
-        look = nodes.Call(nodes.EnvironmentAttribute("pass_by"), [], [], None, None, lineno=node.lineno)
-        node.body.insert(0, nodes.ExprStmt(look, lineno=node.lineno))
+        step = nodes.Call(nodes.EnvironmentAttribute("pass_by"), [], [], None, None, lineno=node.lineno)
+        node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
         if node.test is not None:
-            # What the test leaves out never comes to the body.
+            # Items that the test rejects never reach the body.
             walked = nodes.EnvironmentAttribute("walk")
             node.iter = nodes.Call(walked, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
@@ -83,7 +83,7 @@ class _Generator(CodeGenerator):
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802 - Jinja's own name
         self.write("environment.weighed({")
         for item in node.items:
-            # Paid for before it is hashed.
+            # Charged before it is hashed.
             self._paid(item.key, frame)
             self.write(": ")
             self.visit(item.value, frame)
@@ -131,7 +131,7 @@ class _Generator(CodeGenerator):
 
 
 class _Siblings(BaseLoader):
-    """Includes come from the templates of the same event, and from nowhere else."""
+    """Loads includes from the templates of the same event only."""
 
     def load(self, environment: Environment, name: str, globals: Any = None) -> Template:  # noqa: A002, ARG002 - Jinja's own signature
         spend(ITEMS_A_STEP)
@@ -139,7 +139,7 @@ class _Siblings(BaseLoader):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja without everything that a message does not need."""
+    """Jinja reduced to what messages need."""
 
     code_generator_class = _Generator
     intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
@@ -150,7 +150,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             undefined=StrictUndefined,
             finalize=_finalized,
             loader=_Siblings(),
-            # Whose template a name means depends on the recipient.
+            # Which template a name means depends on the recipient.
             cache_size=0,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -160,7 +160,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals = {"range": _range, "namespace": Namespace}
 
     def made(self, name: str, source: str) -> Template:
-        """`name` is that by which errors call it."""
+        """Compile a source. `name`: its name in errors."""
         return Template.from_code(self, self.compile(source, name, name), self.make_globals(None))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002 - Jinja's own signature
@@ -169,14 +169,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return any(isinstance(obj, kind) and (names is None or attr in names) for kind, names in ATTRIBUTES)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # A payload may have a field `items`; it is meant.
+        # A payload may have a field `items`, which takes precedence over the method.
         if isinstance(obj, dict) and attribute in obj:
             return obj[attribute]
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if isinstance(argument, tuple):
-            # It is hashed each time.
+            # A tuple is hashed on each access.
             weigh(argument)
         return super().getitem(obj, argument)
 
@@ -219,18 +219,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return taken(super().call_binop(context, operator, left, right))
 
     def concat(self, parts: Iterable[str]) -> str:
-        size, kept = 0, []
+        size, joined = 0, []
         for part in parts:
             size += len(part)
             fits(size)
-            kept.append(part)
+            joined.append(part)
         spend(1 + size // LETTERS_A_STEP)
-        return "".join(kept)
+        return "".join(joined)
 
-    # What the generator writes into templates
+    # Called by the generated code
 
     def pass_by(self) -> None:
-        """One more time around; `call` counts it."""
+        """Charge one iteration; `call` does it."""
 
     def walk(self, items: Iterable[Any]) -> Iterator[Any]:
         return walk(items)
@@ -247,7 +247,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def _finalized(value: Any) -> Any:
-    """What is written into the text: escaping copies it."""
+    """Charge a value that is written into the text: escaping copies it."""
     if isinstance(value, str):
         return pay(value)
     weigh(value)
@@ -256,7 +256,7 @@ def _finalized(value: Any) -> Any:
 
 def _bits(count: int) -> None:
     if count > MOST_BITS:
-        raise SecurityError("a number gets too large")
+        raise SecurityError("a number becomes too large")
 
 
 def _range(*bounds: int) -> range:
@@ -266,5 +266,5 @@ def _range(*bounds: int) -> range:
     except OverflowError:
         length = MOST_RANGE + 1
     if length > MOST_RANGE:
-        raise SecurityError(f"a range of more than {MOST_RANGE:,}")
+        raise SecurityError(f"a range has more than {MOST_RANGE:,} items")
     return made

@@ -1,6 +1,6 @@
-"""What templates cost: every loop, call, filter, comparison and copy is paid for out of a budget of steps and time.
+"""Costs of templates: every loop, call, filter, comparison and copy is charged to a budget of steps and time.
 
-Imported only by those who have templates, with the sandbox.
+Imported only where templates are used, with the sandbox.
 """
 
 import functools
@@ -16,22 +16,22 @@ from jinja2.exceptions import SecurityError
 from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, Undefined
 
-# The longest text that a template makes, also on the way to something shorter.
+# Longest text in characters that a template can build, including intermediate values.
 LARGEST = 1024 * 1024
 MOST_ITEMS = 50_000
-# Of a whole number.
+# Largest integer in bits.
 MOST_BITS = 4096
-# Iterations, calls and filters of one template; a copy counts by its size.
+# Iterations, calls and filters of one template; a copy is charged by its size.
 MOST_STEPS = 100_000
 ITEMS_A_STEP, LETTERS_A_STEP = 10, 256
 LONGEST_SECONDS = 1.0
-# Of a field that is padded, a line that is indented, a number that is rounded.
+# Largest width of a padded field, indent of a line, and precision of a rounded number.
 WIDEST, DEEPEST, MOST_DIGITS = 1000, 100, 20
-# For filters that take long.
+# Longest input of slow filters, in characters.
 LONGEST_READ = 64 * 1024
-# Searches whose time grows with both texts: characters to strip, a separator that is looked for from the end.
+# Limits of searches whose time grows with both texts: characters to strip, and a separator searched from the end.
 MOST_STRIPPED, LONGEST_SEPARATOR = 100, 1000
-# Letters of the longest float without an exponent, and of one letter that is escaped by repr().
+# Characters of the longest float without an exponent, and of one character escaped by repr().
 LONGEST_FLOAT, LONGEST_ESCAPE = 320, 10
 
 FILTER_NAMES = (
@@ -39,7 +39,7 @@ FILTER_NAMES = (
     "indent int items join last length list lower map max min reject rejectattr replace reverse round safe select "
     "selectattr sort string striptags sum title tojson trim truncate unique upper urlencode wordcount wordwrap"
 )
-# A width or precision of many digits, or one that is an argument; and keys in which a bracket is hidden.
+# A width or precision of many digits, or given as an argument; and keys that hide a bracket.
 _WIDE_PRINTF = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(?:\d{0,3}\.)?(?:\*|\d{4,})|%\([^()]*\(")
 _PRINTF = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(\d{0,3})(?:\.(\d{0,3}))?[hlL]?([a-zA-Z]?)")
 _WIDE_SPEC = re.compile(r"\d{4,}|[{}]")
@@ -47,11 +47,11 @@ _NUMBER = re.compile(r"\d+")
 
 
 class BudgetExhausted(SecurityError):  # noqa: N818 - named for what happened
-    """Its steps or its time are used up."""
+    """The steps or the time of the template are used up."""
 
 
 class Budget:
-    """What one template may do. `sibling`: another template that it may include, by name."""
+    """The budget of one render. `sibling`: returns a template to include, by name."""
 
     def __init__(self, sibling: Callable[[str], Template]) -> None:
         self.sibling = sibling
@@ -72,20 +72,20 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 def spend(steps: int = 1) -> None:
     budget = _budget.get()
     if budget is None:
-        # The compiler would like to know what a constant expression gives. Only a render may spend.
-        raise SecurityError("not now")
+        # The compiler tries to evaluate constant expressions. Only a render may spend.
+        raise SecurityError("only possible while rendering")
     budget.spend(steps)
 
 
 def sibling_of_this_render(name: str) -> Template:
-    """A template to be included."""
+    """Return a template to include."""
     budget = _budget.get()
     assert budget is not None
     return budget.sibling(name)
 
 
 def run(template: Template, context: Mapping[str, Any], sibling: Callable[[str], Template]) -> str:
-    """What it says, with a budget of its own; whatever it raises comes out as it is."""
+    """Render with a new budget; exceptions are not wrapped."""
     token = _budget.set(Budget(sibling))
     try:
         return template.render(context)
@@ -93,11 +93,11 @@ def run(template: Template, context: Mapping[str, Any], sibling: Callable[[str],
         _budget.reset(token)
 
 
-# What things weigh
+# Sizes
 
 
 def weigh(value: Any) -> int:
-    """Letters of a plain value and of all that is in it. SecurityError if that is too much, or it is no plain value."""
+    """Return the characters of a plain value and all that it contains. SecurityError if too large, or not plain."""
     letters, items, left = 0, 0, [value]
     while left:
         one = left.pop()
@@ -107,7 +107,7 @@ def weigh(value: Any) -> int:
             case None | bool() | float() | range():
                 letters += 8
             case Undefined():
-                # It says itself what is missing, or forbidden.
+                # Its text is the error message.
                 letters += len(str(one))
             case int():
                 if one.bit_length() > MOST_BITS:
@@ -128,7 +128,7 @@ def weigh(value: Any) -> int:
 
 
 def taken(value: Any) -> Any:
-    """What a call or a filter gave: weighed, or paid for item by item."""
+    """Charge the result of a call or filter: at once, or item by item."""
     if isinstance(value, str | list | tuple | dict | int):
         weigh(value)
     elif isinstance(value, Iterator):
@@ -143,7 +143,7 @@ def walk(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def pay(value: Any) -> Any:
-    """For an operand: comparing, searching or hashing it takes as long as it is large. Gives it back."""
+    """Charge an operand, and return it: comparing, searching or hashing takes time in proportion to its size."""
     match value:
         case str():
             if len(value) >= LETTERS_A_STEP:
@@ -156,7 +156,7 @@ def pay(value: Any) -> Any:
 
 
 def sliced(value: Any, cut: slice) -> Any:
-    """A part of a text or a list, paid for before it is copied."""
+    """Slice a text or a list, charged before it is copied."""
     if isinstance(value, str | list | tuple):
         length = len(range(*cut.indices(len(value))))
         spend(1 + length // (LETTERS_A_STEP if isinstance(value, str) else ITEMS_A_STEP))
@@ -164,7 +164,7 @@ def sliced(value: Any, cut: slice) -> Any:
 
 
 def pay_for_method(owner: Any, name: str, args: tuple[Any, ...]) -> None:
-    """What a method of a text or a list reads, and what it may be asked for."""
+    """Charge a method of a text or list, and check its arguments."""
     if isinstance(owner, str | list | tuple):
         pay(owner)
     given = args[0] if args and isinstance(args[0], str) else ""
@@ -176,17 +176,17 @@ def pay_for_method(owner: Any, name: str, args: tuple[Any, ...]) -> None:
 
 def check_stripped(characters: str) -> None:
     if len(characters) > MOST_STRIPPED:
-        raise SecurityError(f"at most {MOST_STRIPPED:,} characters are stripped")
+        raise SecurityError(f"at most {MOST_STRIPPED:,} characters can be stripped")
 
 
 def fits(size: int) -> None:
     if size > LARGEST:
-        raise SecurityError(f"the text gets too large: more than {LARGEST:,} characters")
+        raise SecurityError(f"the text becomes too large: more than {LARGEST:,} characters")
 
 
 def _most(what: str, value: int, most: int) -> int:
     if not isinstance(value, int) or abs(value) > most:
-        raise SecurityError(f"{what} is a whole number, at most {most:,}")
+        raise SecurityError(f"{what} must be a whole number of at most {most:,}")
     return value
 
 
@@ -194,9 +194,9 @@ def _most(what: str, value: int, most: int) -> int:
 
 
 def check_printf(text: str, values: Any) -> None:
-    """What the old way of formatting would make of them is of a sensible size."""
+    """Check that the result of %-formatting has a reasonable size."""
     if _WIDE_PRINTF.search(text):
-        raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
+        raise SecurityError(f"a width in a format must be a plain number of at most {WIDEST - 1}")
     spend(1 + text.count("%") + len(text) // LETTERS_A_STEP)
     weight, size = weigh(values), len(text)
     for width, precision, kind in _PRINTF.findall(text):
@@ -206,15 +206,15 @@ def check_printf(text: str, values: Any) -> None:
 
 
 def check_format(text: str, values: Any) -> None:
-    """The same for the new way."""
+    """Check that the result of str.format has a reasonable size."""
     spend(1 + text.count("{") + len(text) // LETTERS_A_STEP)
     weight, size = weigh(values), len(text)
     for _, name, spec, conversion in Formatter().parse(text):
         if name is None:
             continue
         if _WIDE_SPEC.search(spec or ""):
-            raise SecurityError(f"a width in a format is a plain number, at most {WIDEST - 1}")
-        # In binary, a number has three times the letters.
+            raise SecurityError(f"a width in a format must be a plain number of at most {WIDEST - 1}")
+        # In binary, a number has three times the characters.
         size += weight * (LONGEST_ESCAPE if conversion in ("r", "a") else 3 if spec and spec[-1] == "b" else 1)
         size += sum(map(int, _NUMBER.findall(spec or ""))) + (LONGEST_FLOAT if spec and spec[-1] in "fF%" else 0)
         fits(size)
@@ -260,7 +260,7 @@ def _striptags(value: Any) -> str:
 
 @pass_environment
 def _sum(environment: Environment, iterable: Iterable[Any], attribute: Any = None) -> Any:
-    """Of numbers: lists that are added up are copied again and again."""
+    """Sum of numbers only: adding lists would copy them again and again."""
     return filters.sync_do_sum(environment, iterable, attribute)
 
 
@@ -280,7 +280,7 @@ def _wordwrap(environment: Environment, s: Any, width: int = 79) -> str:
     return filters.do_wordwrap(environment, s, width)
 
 
-# Those that could make much out of little.
+# Filters that could produce much from little.
 OF_OURS: Mapping[str, Callable[..., Any]] = {
     "center": _center,
     "format": _format,
@@ -297,18 +297,18 @@ OF_OURS: Mapping[str, Callable[..., Any]] = {
 
 
 def paid_filters() -> dict[str, Callable[..., Any]]:
-    """Those that a message may need, by name."""
+    """Return the allowed filters by name, each charged."""
     return {name: _paid(OF_OURS.get(name) or filters.FILTERS[name]) for name in FILTER_NAMES.split()}
 
 
-# Tests that compare, or that make a text of what they are given. The others look at the type alone.
+# Tests that compare, or convert their argument to text. The others check the type only.
 PAID_TESTS = (
     "!= < <= == > >= divisibleby eq equalto ge greaterthan gt in le lessthan lower lt ne upper"  # as Jinja names them
 )
 
 
 def paid_tests() -> dict[str, Any]:
-    """All of Jinja's, by name."""
+    """Return all tests of Jinja by name, charged where necessary."""
     known: Mapping[str, Any] = tests.TESTS
 
     def paid(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -324,7 +324,7 @@ def paid_tests() -> dict[str, Any]:
 
 
 def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that looks at what it is given before it does anything, and at what it gives."""
+    """Wrap a filter: its arguments are charged before the call, its result after it."""
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -337,5 +337,5 @@ def _paid(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_plain(value: Any) -> bool:
-    """Something that has a size."""
+    """Return whether the value has a size."""
     return isinstance(value, str | list | tuple | dict)

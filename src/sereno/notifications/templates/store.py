@@ -1,4 +1,4 @@
-"""Templates as rows."""
+"""Stores templates."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ _texts = msgspec.json.Decoder(list[tuple[str, str, str, str, str, str]])
 
 
 class TemplatePlace(NamedTuple):
-    """Where a template belongs. Empty: any locale, any tenant."""
+    """The place of a template. Empty: any locale, any tenant."""
 
     event: str
     channel: str
@@ -22,7 +22,7 @@ class TemplatePlace(NamedTuple):
 
 
 class TemplateRow(msgspec.Struct, kw_only=True):
-    """One row, with who changed it last."""
+    """One row, with its last change."""
 
     event: str
     channel: str
@@ -36,12 +36,12 @@ class TemplateRow(msgspec.Struct, kw_only=True):
 
 _rows = msgspec.json.Decoder(list[TemplateRow])
 
-# Rows of one list: thousands of tenants may have templates of their own.
+# Most rows of a list: thousands of tenants may have their own templates.
 MOST_ROWS = 10_000
 
 
 def read(known: str | None = None) -> Operation[tuple[str, dict[tuple[str, str, str, str, str], str] | None]]:
-    """A version, and all sources; None instead if the version is the one that is known."""
+    """Return a version and all sources; None instead of the sources if the version is `known`."""
     rows = yield Statement(_sql["version"])
     version = str(rows[0][0])
     if version == known:
@@ -60,7 +60,7 @@ def list_rows(event: str | None = None) -> Operation[list[TemplateRow]]:
 
 
 def write(place: TemplatePlace, source: str, actor: str) -> Operation[bool]:
-    """Whether it is new."""
+    """Store a template. Return whether it is new."""
     rows = yield Statement(_sql["write"], {**place._asdict(), "source": source, "actor": actor})
     return bool(rows[0][0])
 
@@ -71,6 +71,6 @@ def delete(place: TemplatePlace) -> Operation[bool]:
 
 
 def last_payload(event: str, tenant: str | None = None) -> Operation[dict[str, Any] | None]:
-    """Of the newest event of this type, if there is one."""
+    """Return the payload of the newest event of this type, if there is one."""
     rows = yield Statement(_sql["last_payload"], {"event": event, "tenant": tenant})
     return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else None

@@ -1,15 +1,15 @@
--- Templates that people change while everything runs.
+-- Templates that operators change at run time.
 
 -- name: version
--- Another one after every change: whoever knows this one need not read them again.
+-- Changes with every change of a template: a process that knows this version need not read the templates again.
 select count(*) || ' ' || coalesce(sum(extract(epoch from changed_at)), 0) from sereno.templates;
 
 -- name: read
--- All of them, for those who render.
+-- All templates, for rendering.
 select coalesce(json_agg(json_build_array(event, channel, locale, tenant, part, source)), '[]')::text from sereno.templates;
 
 -- name: list
--- By name, with who changed them, up to a number.
+-- By name, with the last change, up to a limit.
 select coalesce(json_agg(json_build_object(
     'event', event, 'channel', channel, 'locale', locale, 'tenant', tenant, 'part', part, 'length', length(source),
     'changed_at', changed_at, 'changed_by', changed_by) order by event, channel, locale, tenant, part), '[]')::text
@@ -17,7 +17,7 @@ from (select * from sereno.templates where %(event)s::text is null or event = %(
       order by event, channel, locale, tenant, part limit %(most)s) as found;
 
 -- name: write
--- Create it, or put other words into it.
+-- Creates or replaces a template.
 insert into sereno.templates (event, channel, locale, tenant, part, source, changed_by)
 values (%(event)s, %(channel)s, %(locale)s, %(tenant)s, %(part)s, %(source)s, %(actor)s)
 on conflict (event, channel, locale, tenant, part) do update
@@ -25,13 +25,13 @@ set source = excluded.source, changed_at = sereno.now(), changed_by = excluded.c
 returning (xmax = 0);
 
 -- name: delete
--- What the files say counts again.
+-- Deletes a template; the file, if any, is used again.
 delete from sereno.templates
 where event = %(event)s and channel = %(channel)s and locale = %(locale)s and tenant = %(tenant)s and part = %(part)s
 returning event;
 
 -- name: last_payload
--- Of the newest event of a type: something real to try words on.
+-- The payload of the newest event of a type, as a realistic sample.
 select payload::text from sereno.events
 where type = %(event)s and (%(tenant)s::text is null or tenant = %(tenant)s)
 order by id desc limit 1;

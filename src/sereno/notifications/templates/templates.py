@@ -1,10 +1,10 @@
-"""Words of messages, by event, channel and language: files of the project, and rows that people change meanwhile.
+"""Message templates by event, channel and language: files of the project, and rows that operators change.
 
     templates/{event}/{channel}.{locale}.{part}.j2
     templates/{event}/{channel}.{part}.j2
 
-A part is `title`, `body`, `html` or `options` (a JSON object). The channel `any` is every one. For each part, the first
-that is found counts: a row of the tenant, a row, a file; among these the exact locale, its language, no locale; among
+A part is `title`, `body`, `html` or `options` (a JSON object). The channel `any` stands for all. For each part, the
+first match is used: a row of the tenant, a row, a file; among these the exact locale, its language, no locale; among
 these the channel, then `any`.
 """
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from sereno.notifications.templates.sandbox import Sandbox
 
 PARTS = ("title", "body", "html", "options")
-# Without one of these nothing is said.
+# A message needs at least one of these parts.
 WORDS = frozenset({"title", "body", "html"})
 ANY = "any"
 DEFAULT_DIRECTORY = "templates"
 LARGEST_SOURCE = 64 * 1024
 LONGEST_ERROR = 300
-# What a template may name beside the fields of the payload.
+# Names that a template may use besides the fields of the payload.
 NAMES = frozenset({"event", "recipient", "unsubscribe_url"})
-# One that takes too long so often, one time after another, is not tried for a while: it would hold up everybody.
+# After this many consecutive timeouts, a template is not rendered for some seconds: it would delay all others.
 MOST_OVERRUNS, REST_SECONDS = 3, 60.0
-# Compiled templates, and answers of `find`, that are kept.
-MOST_KEPT = 5000
+# Most cached compiled templates, and cached results of `find`.
+MOST_CACHED = 5000
 
 
 class TemplateFailed(SerenoError):  # noqa: N818 - named for what happened
-    """A template makes no sense, or does what it may not; the message names it, and the line if there is one."""
+    """A template is invalid or does something forbidden; the message names the template, and the line if known."""
 
 
 class Key(NamedTuple):
-    """Where a template belongs. Empty: any locale, any tenant."""
+    """The place of a template. Empty: any locale, any tenant."""
 
     event: str
     channel: str
@@ -56,7 +56,7 @@ class Key(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A template as it was written. `name`: by which errors call it."""
+    """The source of a template. `name`: its name in errors."""
 
     key: Key
     name: str
@@ -65,22 +65,22 @@ class Source(NamedTuple):
 
 
 class TemplateSet:
-    """The templates of one application. Files are looked for once; rows are given by whoever reads them."""
+    """The templates of one application. Files are listed once; the caller reads the rows and passes them in."""
 
     def __init__(self, directory: Path | None) -> None:
-        # Where each file is; or what it says, if another process has read it.
+        # The path of each file, or its source if another process has read it.
         self._files: dict[Key, Path | Source] = {}
         self._rows: dict[Key, str] = {}
-        # Files in the directory that are no templates: somebody expects them to be.
+        # Files in the directory that are not templates: a warning names them.
         self.strangers: list[str] = []
         self._found: dict[tuple[str, str, str | None, str | None], dict[str, Source]] = {}
-        # How often a text took too long, one time after another, and when last.
+        # By source: number of consecutive timeouts, and the time of the last.
         self._overruns: dict[str, tuple[int, float]] = {}
         if directory is not None:
-            self._look_into(directory)
+            self._scan(directory)
         self._events = {key.event for key in self._files}
 
-    def _look_into(self, directory: Path) -> None:
+    def _scan(self, directory: Path) -> None:
         for path in sorted(directory.glob("*/*")):
             words = path.name.split(".")
             if path.suffix != ".j2" or len(words) not in (3, 4) or words[-2] not in PARTS:
@@ -90,7 +90,7 @@ class TemplateSet:
             self._files[Key(path.parent.name, words[0], locale, "", words[-2])] = path
 
     def use_rows(self, rows: Mapping[tuple[str, str, str, str, str], str]) -> None:
-        """From now on these; keyed by event, channel, locale, tenant and part."""
+        """Replace the rows; keyed by event, channel, locale, tenant and part."""
         self._rows = {
             Key(event, channel, normal(locale), tenant, part): text
             for (event, channel, locale, tenant, part), text in rows.items()
@@ -100,12 +100,12 @@ class TemplateSet:
         self._events = {key.event for key in (*self._files, *self._rows)}
 
     def use_sources(self, sources: Iterable[Source]) -> None:
-        """From now on these, as another process read them."""
+        """Replace all templates with sources that another process has read."""
         self._files = {source.key: source for source in sources if source.is_file}
         self.use_rows({source.key: source.text for source in sources if not source.is_file})
 
     def has(self, event: str) -> bool:
-        """Whether there is any template for it."""
+        """Return whether the event has any template."""
         return event in self._events
 
     def events(self) -> list[str]:
@@ -113,11 +113,11 @@ class TemplateSet:
         return sorted(self._events)
 
     def __len__(self) -> int:
-        """Return how many templates there are, files and rows."""
+        """Return the number of templates, files and rows."""
         return len(self._files) + len(self._rows)
 
     def sources(self, event: str | None = None) -> list[Source]:
-        """All of them, or those of an event."""
+        """Return all sources, or those of an event."""
         keys = sorted(key for key in {*self._rows, *self._files} if event in (None, key.event))
         return [
             self._read(key, is_file=is_file)
@@ -127,11 +127,11 @@ class TemplateSet:
         ]
 
     def find(self, event: str, channel: str, locale: str | None, tenant: str | None) -> dict[str, Source]:
-        """What counts for a recipient, by part."""
+        """Return the sources that apply to a recipient, by part."""
         wanted = (event, channel, locale, tenant)
         found = self._found.get(wanted)
         if found is None:
-            if len(self._found) >= MOST_KEPT:
+            if len(self._found) >= MOST_CACHED:
                 self._found.clear()
             found = self._found[wanted] = {
                 part: source for part in PARTS if (source := self._first(*wanted, part)) is not None
@@ -158,7 +158,7 @@ class TemplateSet:
         name = f"{key.event}/{path.name}"
         try:
             with path.open("rb") as file:
-                # One more, so that it shows that it is too long.
+                # One more, so that a source that is too long is detected.
                 return Source(key, name, file.read(LARGEST_SOURCE + 1).decode(), is_file)
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateFailed(f"{name}: it cannot be read: {type(error).__name__}") from None
@@ -174,7 +174,7 @@ class TemplateSet:
         payload: Mapping[str, Any],
         recipient: Recipient,
     ) -> Content | None:
-        """What is said; None if there is no template."""
+        """Render a message; None if there is no template."""
         found = self.find(event, channel, locale, tenant)
         if not WORDS & found.keys():
             return None
@@ -184,18 +184,18 @@ class TemplateSet:
             "recipient": {"key": recipient.key, "locale": recipient.locale},
             "unsubscribe_url": recipient.unsubscribe_url or "",
         }
-        said = {part: self._said(source, part, context, channel, locale, tenant) for part, source in found.items()}
+        texts = {part: self._rendered(source, part, context, channel, locale, tenant) for part, source in found.items()}
         content = Content(
-            # Of one line: in a mail it is a header.
-            title=" ".join(said.get("title", "").split()),
-            body=said.get("body", "").strip(),
-            html=said["html"].strip() if "html" in said else None,
-            options=_options(found["options"].name, said["options"]) if "options" in said else {},
+            # A single line: in an email it is a header.
+            title=" ".join(texts.get("title", "").split()),
+            body=texts.get("body", "").strip(),
+            html=texts["html"].strip() if "html" in texts else None,
+            options=_options(found["options"].name, texts["options"]) if "options" in texts else {},
         )
         stored(content, lambda why: TemplateFailed(f"{event}, {channel}: {why}"))
         return content
 
-    def _said(
+    def _rendered(
         self,
         source: Source,
         part: str,
@@ -215,7 +215,7 @@ class TemplateSet:
 
         count, since = self._overruns.get(source.text, (0, 0.0))
         if count >= MOST_OVERRUNS and time.monotonic() - since < REST_SECONDS:
-            raise TemplateFailed(f"{source.name}: it took too long {count} times, and rests for a minute")
+            raise TemplateFailed(f"{source.name}: it took too long {count} times, and is disabled for a minute")
         try:
             text = run(compiled(source.name, source.text, is_html=part == "html"), context, sibling)
         except TemplateFailed:
@@ -223,7 +223,7 @@ class TemplateSet:
         except BudgetExhausted as error:
             self._overruns[source.text] = (count + 1, time.monotonic())
             raise failure(source.name, error) from None
-        except Exception as error:  # noqa: BLE001 - a template can make anything happen
+        except Exception as error:  # noqa: BLE001 - a template can raise anything
             raise failure(source.name, error) from None
         if count:
             self._overruns.pop(source.text, None)
@@ -231,18 +231,18 @@ class TemplateSet:
 
 
 def compiled(name: str, text: str, *, is_html: bool) -> "Template":
-    """Ready to run; TemplateFailed if it makes no sense."""
+    """Return the compiled template; TemplateFailed if it is invalid."""
     if len(text) > LARGEST_SOURCE:
         raise TemplateFailed(f"{name}: it is longer than {LARGEST_SOURCE:,} characters")
     return _made(name, text, is_html=is_html)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MOST_CACHED)
 def _made(name: str, text: str, *, is_html: bool) -> "Template":
-    """Once for each text."""
+    """Compile each source once."""
     try:
         return sandbox(is_html=is_html).made(name, text)
-    except Exception as error:  # noqa: BLE001 - the compiler meets the words of a stranger
+    except Exception as error:  # noqa: BLE001 - the source is untrusted
         raise failure(name, error) from None
 
 
@@ -253,7 +253,7 @@ def forget_compiled() -> None:
 
 @lru_cache(maxsize=2)
 def sandbox(*, is_html: bool) -> "Sandbox":
-    """One for texts, one for HTML, where values are escaped."""
+    """Return the sandbox for text, or the one for HTML, which escapes values."""
     try:
         from sereno.notifications.templates.sandbox import Sandbox  # noqa: PLC0415 - Jinja is slow to import
     except ModuleNotFoundError as error:
@@ -264,7 +264,7 @@ def sandbox(*, is_html: bool) -> "Sandbox":
 
 
 def failure(name: str, error: Exception) -> TemplateFailed:
-    """What went wrong, with the name of the template and the line."""
+    """Return the error with the name of the template and the line."""
     line = getattr(error, "lineno", None)
     for frame, number in walk_tb(error.__traceback__):
         if frame.f_code.co_filename == name:
@@ -272,12 +272,12 @@ def failure(name: str, error: Exception) -> TemplateFailed:
     where = f"{name}, line {line}" if line else name
     match error:
         case RecursionError():
-            said = "it calls itself without end"
+            text = "it calls itself endlessly"
         case MemoryError():
-            said = "it takes too much memory"
+            text = "it takes too much memory"
         case _:
-            said = str(error) or type(error).__name__
-    return TemplateFailed(f"{where}: {said}"[:LONGEST_ERROR])
+            text = str(error) or type(error).__name__
+    return TemplateFailed(f"{where}: {text}"[:LONGEST_ERROR])
 
 
 def _options(name: str, text: str) -> dict[str, Any]:
@@ -291,12 +291,12 @@ def _options(name: str, text: str) -> dict[str, Any]:
 
 
 def normal(locale: str) -> str:
-    """pt_BR and pt-br are one."""
+    """Normalise a locale: pt_BR and pt-br are the same."""
     return locale.replace("_", "-").lower()
 
 
 def languages(locale: str | None) -> Iterator[str]:
-    """pt-BR, pt, any."""
+    """Yield the locales to try: pt-BR, pt, any."""
     words = normal(locale or "").split("-")
     for count in range(len(words), 0, -1):
         if words[0]:
@@ -305,14 +305,14 @@ def languages(locale: str | None) -> Iterator[str]:
 
 
 def spelled(key: Key) -> str:
-    """As the file would be named."""
+    """Return the name that the file would have."""
     locale = f".{key.locale}" if key.locale else ""
     tenant = f" of {key.tenant}" if key.tenant else ""
     return f"{key.event}/{key.channel}{locale}.{key.part}{tenant}"
 
 
 def directory_of(setting: str | None) -> Path | None:
-    """Where the files are: as set, or `templates` in the working directory if there is one."""
+    """Return the directory of the files: as set, or `templates` in the working directory if it exists."""
     directory = Path(setting or DEFAULT_DIRECTORY)
     if directory.is_dir():
         return directory

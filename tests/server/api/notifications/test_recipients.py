@@ -106,7 +106,7 @@ def test_what_somebody_wants(ask: Ask) -> None:
 def test_why_somebody_is_told(ask: Ask) -> None:
     client = ask("viewer")
     said = client.get("/recipients/user:7/why", params={"event": "tender.published", "tenant": "a"}).json()["sentences"]
-    assert any("If it happened now, by pager: it would be sent at once" in each for each in said)
+    assert any("If it happened now, by pager: it would be sent immediately" in each for each in said)
     said = client.get("/recipients/nobody/why", params={"event": "tender.published"}).json()["sentences"]
     assert "There is no recipient nobody" in said[0]
     assert client.get("/recipients/user:7/why").status_code == 422

@@ -76,7 +76,7 @@ def test_mistakes_are_found(ask: Ask) -> None:
     client.put("/templates/tender.published/email/body", json={"source": "{{ colour }}"})
     found = client.post("/templates/lint").json()
     assert found["ok"] is False
-    assert any("'colour' is no field of the payload" in each["message"] for each in found["findings"])
+    assert any("'colour' is not a field of the payload" in each["message"] for each in found["findings"])
 
 
 @pytest.mark.usefixtures("words")

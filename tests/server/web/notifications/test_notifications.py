@@ -253,7 +253,7 @@ def test_why_somebody_was_told_or_not(get: Get, told: Told) -> None:
     assert "nothing was sent: preference off" in by_number
     assert "There is no event 999999 for them." in get("recipient", key="off", why=999_999).text
     outlook = get("recipient", key="ana", why="alarm").text
-    assert "If it happened now, by pager: it would be sent at once, it is critical." in outlook
+    assert "If it happened now, by pager: it would be sent immediately, it is critical." in outlook
     assert get("recipient", key="nobody").status_code == 404
 
 
