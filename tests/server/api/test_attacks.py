@@ -22,7 +22,7 @@ from tests.server.api.schedules.schedule_steps import DAILY, JSON, body
 
 KEY = {"Idempotency-Key": "k"}
 WHO = [(role, tenant) for role in ("viewer", "operator", "admin") for tenant in (None, "a")]
-OWN = "is a task of the engine's own"
+OWN = "is a task of the engine"
 ADDRESS = "pager-of-ana-7777"
 ANSWERS = "select count(*) from sereno.answers"
 
@@ -189,7 +189,7 @@ def test_what_is_masked_is_not_found_by_guessing(ask: Ask, work: Any) -> None:
         for guess in ("args.password:hunter2", "args.api_key:x", "-args.password:a state:ready"):
             refused = viewer.get("/jobs", params={"q": guess})
             assert refused.status_code == 403
-            assert "is masked: to search by it takes operator" in refused.json()["detail"]
+            assert "is masked: only an operator can search by it" in refused.json()["detail"]
             found = operator.get("/jobs", params={"q": guess})
             assert (found.status_code, len(found.json()["items"])) == (200, 1)
         for text, count in (("args.account:7", 1), ("args.account:8", 0)):

@@ -118,7 +118,7 @@ def test_a_tenant_does_not_lift_what_the_house_has_stopped(app: Sereno, ask: Ask
         assert guest.post("/tenants/beta/pause").json()["changed"] is False
         answer = guest.post("/tenants/beta/resume")
         assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
-        assert "it was not somebody of beta who paused it" in answer.json()["detail"]
+        assert "no user of beta set this pause" in answer.json()["detail"]
         assert one(connection, "select count(*) from sereno.pauses") == 1
         assert ask("operator").post("/tenants/beta/resume").json()["changed"] is True
     assert one(connection, "select count(*) from sereno.audit where action = 'tenant.resume'") == len(stops)

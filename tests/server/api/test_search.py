@@ -124,7 +124,7 @@ def test_what_is_masked_is_not_found_by_guessing(app: Sereno, ask: Ask, connecti
             for guess in masked:
                 refused = viewer.get(path, params={"q": guess})
                 assert refused.status_code == 403, (path, guess)
-                assert "is masked: to search by it takes operator" in refused.json()["detail"]
+                assert "is masked: only an operator can search by it" in refused.json()["detail"]
                 assert operator.get(path, params={"q": guess}).status_code == 200
             assert len(items(operator, path, masked[0])) == len(items(viewer, path, shown)) == 1
             assert items(viewer, path, f"-{shown}") == []

@@ -74,7 +74,7 @@ async def test_who_asks_for_too_much_waits_and_others_do_not(
             await auntil(lambda: one(connection, WAITING) >= MOST_OF_ONE)
             too_many = [each.result() for each in slow if each.done()]
             assert {(each.status_code, each.headers["retry-after"]) for each in too_many} == {(503, "1")}
-            assert "eve looks at too much at once" in too_many[0].json()["detail"]
+            assert "eve has too many requests at once" in too_many[0].json()["detail"]
             assert (await eve.get("/api/v1/operations")).status_code == 503
             assert (await ann.get("/api/v1/operations")).status_code == 200
             assert (await ann.get("/operations")).status_code == 200
@@ -108,7 +108,7 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
             await auntil(lambda: sum(each.done() for each in slow) == 10)
             refused = await theirs[2].get("/api/v1/operations")
             assert refused.status_code == 503
-            assert "the tenant acme looks at too much at once" in refused.json()["detail"]
+            assert "the tenant acme has too many requests at once" in refused.json()["detail"]
             assert (await other.get("/api/v1/operations")).status_code == 200
         answers = [each.status_code for each in await asyncio.gather(*slow)]
         assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
@@ -122,7 +122,7 @@ async def test_so_many_wait_and_no_more(context: ServerContext, database_url: st
     with locked(database_url, "pauses"):
         waiting = [asyncio.create_task(read_one("eve")) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(HTTPError, match="eve looks at too much at once") as refused:
+        with pytest.raises(HTTPError, match="eve has too many requests at once") as refused:
             await asyncio.create_task(read_one("eve"))
         assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
         other = asyncio.create_task(read_one("ann"))
@@ -273,7 +273,7 @@ def test_a_guess_is_refused_under_the_box(app: Sereno, ask: Ask, served: Served)
     def work(account: int, password: str) -> None: ...
 
     number = work.using(tenant="a").enqueue(7, "hunter2").id
-    row, words = f'data-id="{number}"', "args.password is masked: to search by it takes operator"
+    row, words = f'data-id="{number}"', "args.password is masked: only an operator can search by it"
     for tenant in (None, "a"):
         viewer, operator = ask("viewer", tenant), ask("operator", tenant)
         for client, text, is_refused in (

@@ -131,7 +131,7 @@ async def test_what_was_seen_is_not_kept_without_end(cache: Cache) -> None:
         await cache.get(number, nothing)
     assert len(cache._values) == MOST_REMEMBERED
     assert 0 not in cache._values
-    assert cache._looking == {}
+    assert cache._running == {}
 
 
 def test_a_page_over_a_slow_database_is_a_page(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:

@@ -61,13 +61,13 @@ def test_errors_are_searched_too(read: Read, households: tuple[Things, Things]) 
     row = f'data-focus="error {FINGERPRINT}"'
     assert row in read("errors", q="task:work type:OSError canary").text
     assert row not in read("errors", q="task:work -type:OSError").text
-    assert "No kind of failure matches." in read("errors", q="count:>99").text
+    assert "No error matches." in read("errors", q="count:>99").text
 
 
 def test_what_is_not_understood_is_marked_where_it_is(read: Read, households: tuple[Things, Things]) -> None:
     for path, (given, _, mine, _) in {**PAGES, "errors": ({}, "", FINGERPRINT, "")}.items():
         page = unescape(read(path, "operator", **given, q="one stat:dead").text)
-        assert "This search is not understood." in page or path == "notifications", path
+        assert "The search is invalid." in page or path == "notifications", path
         assert 'at character 5 of the search: there is no field "stat"' in page, path
         assert "one <mark>s</mark>tat:dead</pre>" in page, path
         assert "Fields of this list: " in page, path
@@ -75,12 +75,12 @@ def test_what_is_not_understood_is_marked_where_it_is(read: Read, households: tu
 
 
 def test_what_looks_far_says_so(read: Read, households: tuple[Things, Things]) -> None:
-    said = "looked for among the newest hundred thousand"
+    said = "searched among the newest hundred thousand"
     for path in ("deliveries", "notifications", "recipients"):
         assert said in read(path, q="canary").text
         assert said not in read(path).text
-    assert "looked for among 100,000 keys at a time" in read("schedules", q="canary").text.replace("\u202f", ",")
-    assert "Looked for among the newest" in read("system", show="audit", q="canary").text
+    assert "searched among 100,000 keys at a time" in read("schedules", q="canary").text.replace("\u202f", ",")
+    assert "Searched among the newest" in read("system", show="audit", q="canary").text
 
 
 def test_a_tenant_finds_its_own_alone_on_every_page(read: Read, households: tuple[Things, Things]) -> None:
@@ -95,7 +95,7 @@ def test_what_is_masked_is_not_found_by_guessing(read: Read, app: Sereno) -> Non
     app.recipients.upsert("ana", {}, data={"pin": "1234"})
     for guess in ("data.pin:1234", "data.pin:9999"):
         page = read("recipients", q=guess).text
-        assert "data.pin is masked: to search by it takes operator" in page
+        assert "data.pin is masked: only an operator can search by it" in page
         assert ">ana</a>" not in page
     assert ">ana</a>" in read("recipients", "operator", q="data.pin:1234").text
 
@@ -126,8 +126,8 @@ def test_deliveries_are_searched_and_all_that_match_are_sent_again(
     expect(page).to_have_url(re.compile("q=state%3Afailed"))
     expect(table.locator("tbody tr")).to_have_count(1)
     expect(table).to_contain_text(ann.named("recipient"))
-    expect(page.locator("h1")).to_have_text("One delivery; one failed and waits for you.")
-    expect(page.locator("#deliveries-head")).to_contain_text("looked for among the newest hundred thousand")
+    expect(page.locator("h1")).to_have_text("One delivery; one failed and needs attention.")
+    expect(page.locator("#deliveries-head")).to_contain_text("searched among the newest hundred thousand")
     look_at(page, "deliveries-search")
     page.locator(".bulk [name=all]").check()
     page.get_by_role("button", name="Send again").click()

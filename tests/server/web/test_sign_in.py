@@ -103,7 +103,7 @@ def test_a_wrong_token_is_said_to_be_wrong(browse: Visits, look_at: Callable[[Pa
     page.get_by_label("Token").fill("srn_" + "x" * 32)
     browse.forgive("status of 403")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("This is no token")
+    expect(page.get_by_role("alert")).to_contain_text("This token is invalid")
     expect(page.get_by_label("Token")).to_have_value("")
     look_at(page, "sign-in-wrong")
 
@@ -347,7 +347,7 @@ def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -
     with httpx.Client(base_url=served.url, trust_env=False, timeout=30) as client:
         answer = client.get("/")
         assert answer.status_code == 401
-        assert "Sign in to the application around this page first." in answer.text
+        assert "Sign in to the surrounding application first." in answer.text
         known = client.get("/", headers={"X-Their-User": "<b>ann"})
         assert known.status_code == 200
         assert "&lt;b&gt;ann · viewer" in known.text

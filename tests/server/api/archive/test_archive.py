@@ -98,8 +98,8 @@ def test_a_job_that_is_archived_says_where_and_how_it_comes_back(
     (place,) = client.get("/archive/whereabouts", params={"kind": "jobs", "id": 7}).json()["items"]
     assert (place["held"], place["state"]) == (False, "verified")
     # Somebody of a tenant hears the same as of one that never was.
-    assert anns.get("/jobs/7").json()["detail"] == "there is no job 7, or it is not yours to see"
-    assert client.get("/jobs/7000").json()["detail"] == "there is no job 7000, or it is not yours to see"
+    assert anns.get("/jobs/7").json()["detail"] == "there is no job 7, or you have no access to it"
+    assert client.get("/jobs/7000").json()["detail"] == "there is no job 7000, or you have no access to it"
 
 
 def test_a_delivery_that_is_archived(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
@@ -110,7 +110,7 @@ def test_a_delivery_that_is_archived(ask: Ask, app: Sereno, connection: psycopg.
     assert answer.json()["detail"].startswith(f"delivery {number} is in the archive: batch ")
     assert f"{RESTORE} delivery {number}" in answer.json()["detail"]
     theirs = ask("viewer", tenant="ann").get(f"/deliveries/{number}")
-    assert theirs.json()["detail"] == f"there is no delivery {number}, or it is not yours to see"
+    assert theirs.json()["detail"] == f"there is no delivery {number}, or you have no access to it"
 
 
 def test_both_cycles_are_asked_for_once(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:

@@ -124,7 +124,7 @@ async def test_one_at_a_time(cold: Sereno, ask: Ask) -> None:
     (process,) = await auntil(_children)
     answer = await asyncio.to_thread(other.post, "/archive/query", json={"sql": "select 1"})
     assert answer.status_code == 409
-    assert "right now" in answer.json()["detail"]
+    assert "is running" in answer.json()["detail"]
     os.kill(int(process), signal.SIGKILL)
     ended = await running
     assert (ended.status_code, "ended before its time" in ended.json()["detail"]) == (503, True)

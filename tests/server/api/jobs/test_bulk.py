@@ -98,7 +98,7 @@ def test_a_tenant_sees_and_stops_its_own_alone(ask: Ask, jobs: list[int]) -> Non
     for number in (mine["id"], of_all["id"], 7_000_000):
         for answer in (bob.get(f"/operations/{number}"), bob.post(f"/operations/{number}/stop")):
             assert answer.status_code == 404
-            assert answer.json()["detail"] == f"there is no operation {number}, or it is not yours to see"
+            assert answer.json()["detail"] == f"there is no operation {number}, or you have no access to it"
     assert everybody.get(f"/operations/{mine['id']}").json()["state"] == "waiting"
     refused = ann.post("/jobs/cancel", json={"tenant": "b", "in_background": True, "all": True})
     assert refused.status_code == 404

@@ -55,7 +55,7 @@ def test_one_job_and_why(ask: Ask, jobs: list[int]) -> None:
         "type": "about:blank",
         "title": "Not Found",
         "status": 404,
-        "detail": "there is no job 999999, or it is not yours to see",
+        "detail": "there is no job 999999, or you have no access to it",
     }
 
 

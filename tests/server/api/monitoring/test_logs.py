@@ -41,7 +41,7 @@ def test_one_line_has_its_traceback(ask: Ask, lines: list[int]) -> None:
     assert client.get(f"/logs/{lines[0]}").json()["traceback"] == "ValueError: menu is slow\n"
     missing = client.get("/logs/999999")
     assert missing.status_code == 404
-    assert missing.json()["detail"] == "there is no line 999999 in the log, or it is not yours to see"
+    assert missing.json()["detail"] == "there is no line 999999 in the log, or you have no access to it"
 
 
 def test_a_tenant_sees_its_own_lines_alone(ask: Ask, lines: list[int]) -> None:

@@ -40,7 +40,7 @@ async def test_what_comes_while_somebody_is_asked_who_they_are_is_told(monkeypat
         await auntil(lambda: inbox.looks > seen + 1)
         return True
 
-    told = inbox_stream._told(watch, InboxOwner("ada", "a"), is_still_theirs)
+    told = inbox_stream._events(watch, InboxOwner("ada", "a"), is_still_theirs)
     async with asyncio.timeout(30):
         assert b"retry" in await anext(told)
         assert b'"newest":1' in await anext(told)

@@ -39,7 +39,7 @@ def test_a_tenants_token_opens_that_tenants_schedules_alone(
         ]
         assert [each.status_code for each in answers] == [404] * 5
         assert {each.json()["detail"] for each in answers} == {
-            f"there is no schedule '{key}', or it is not yours to see"
+            f"there is no schedule '{key}', or you have no access to it"
         }
     assert client.put("/schedules/menu:3", json=body()).status_code == 404
     assert client.put("/schedules/close", json=body()).status_code == 404

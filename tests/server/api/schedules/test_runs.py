@@ -54,4 +54,4 @@ def test_a_flood_is_refused(
     monkeypatch.setattr(schedule_changes, "MOST_RUN", 3)
     answer = ask("operator").post("/schedules/run", json={"pattern": "*", "all": True})
     assert (answer.status_code, made(connection)) == (409, 0)
-    assert "narrow it down" in answer.json()["detail"]
+    assert "narrow the filter" in answer.json()["detail"]

@@ -46,9 +46,9 @@ class TestOff:
         _go_to_noon(connection)
         _, old = _fill(connection, 0, 5)
         text = _get(ask, served).text
-        assert "2 days are kept: about 60 jobs." in text
-        assert f"kept until {old + timedelta(days=31)}" in text
-        assert "What leaves is deleted." in text
+        assert "2 days are stored: about 60 jobs." in text
+        assert f"retained until {old + timedelta(days=31)}" in text
+        assert "Expired rows are deleted." in text
         assert _get(ask, served, "ann").status_code == 403
 
     def test_how_it_is_turned_on(self, ask: Ask, served: Served) -> None:
@@ -62,8 +62,8 @@ class TestOff:
     ) -> None:
         _fill(connection, 0, 40, 400)
         text = _get(ask, served).text
-        assert "2 days should have left, and are still here." in text
-        assert "1 days before these are kept too." in text
+        assert "2 days are past their retention." in text
+        assert "1 earlier days are stored, too." in text
 
     def test_in_a_browser(self, browse: Visits, look_at: LookAt, connection: psycopg.Connection) -> None:
         _fill(connection, 0, 1, 9)
@@ -71,11 +71,11 @@ class TestOff:
         look_at(browse("archive", dark=True, width=375, language="es"), "archive-off")
 
     def test_nothing_is_kept_yet(self, ask: Ask, served: Served) -> None:
-        assert "No finished job is kept yet." in _get(ask, served).text
+        assert "No finished job is stored yet." in _get(ask, served).text
 
 
 class TestOn:
-    """Files lie in a directory."""
+    """Files are stored in a directory."""
 
     @pytest.fixture
     def app(self, database_url: str, tmp_path: Path) -> Iterator[Sereno]:
@@ -86,7 +86,7 @@ class TestOn:
     def test_the_sentence_says_how_it_stands(
         self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
-        assert "The archive is on. Nothing was old enough for it yet." in _get(ask, served).text
+        assert "The archive is on. No rows are old enough yet." in _get(ask, served).text
         day = fill(connection, 31)
         move(app)
         # What was seen a second ago is seen again.
@@ -110,7 +110,7 @@ class TestOn:
         (tmp_path / "archive").write_text("in the way")
         assert export(app)
         page = browse("archive")
-        expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are kept.")
+        expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are retained.")
         expect(page.locator("svg.squares .b-archived")).to_have_count(3)
         expect(page.locator("svg.squares .b-failed")).to_have_count(1)
         look_at(page, "archive")
@@ -124,7 +124,7 @@ class TestOn:
     def test_an_admin_runs_it_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()
-        page.get_by_role("button", name="Do it").click()
+        page.get_by_role("button", name="Confirm").click()
         expect(page.locator("#toast p").first).to_be_visible()
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)
@@ -176,7 +176,7 @@ class TestOn:
         for path in ("jobs?job=9", f"deliveries?delivery={number}"):
             theirs = _get(ask, served, "ann", path).text
             assert "archive restore" not in theirs
-            assert "or it is not yours to see." in theirs
+            assert "or you have no access to it." in theirs
 
 
 def _changed(ask: Ask, served: Served, words: str) -> str:

@@ -71,7 +71,7 @@ def test_the_search_is_in_the_address(get: Get, jobs: list[int]) -> None:
 
 def test_there_is_no_job_yet(browse: Visits, look_at: LookAt) -> None:
     page = browse("jobs")
-    expect(page.locator("h1")).to_have_text("No job is dead.")
+    expect(page.locator("h1")).to_have_text("No dead jobs.")
     expect(page.locator(".nothing")).to_contain_text("No job yet")
     look_at(page, "jobs-empty")
 
@@ -99,7 +99,7 @@ def test_a_tenant_sees_nothing_of_another(get: Get, jobs: list[int]) -> None:
     assert "reports" not in of_ann.text, "a queue that only others use"
     for number in (jobs[1], jobs[2], 999_999):
         answer = get("jobs", role="admin", tenant="ann", job=number)
-        assert f"There is no job {number}, or it is not yours to see." in answer.text
+        assert f"There is no job {number}, or you have no access to it." in answer.text
         assert "canary-of-bob" not in answer.text
     assert "close_day" not in get("jobs", role="admin", tenant="ann", job=jobs[0]).text
 
@@ -251,7 +251,7 @@ def test_pages_follow_each_other(app: Sereno, browse: Visits) -> None:
     for number in range(60):
         work.enqueue(number)
     page = browse("jobs?q=task:work")
-    expect(page.locator("h1")).to_have_text("More than 50 jobs match: here are the newest.")
+    expect(page.locator("h1")).to_have_text("More than 50 jobs match: the newest are shown.")
     page.locator("a[rel=next]").click()
     expect(page.locator("tr[data-id]")).to_have_count(10)
     page.locator(".pager a").click()

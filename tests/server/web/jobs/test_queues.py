@@ -54,7 +54,7 @@ def busy(app: Sereno, connection: psycopg.Connection) -> int:
 def test_what_waits_and_who_does_it(get: Get, busy: int) -> None:
     text = get("queues").text
     assert "One queue has work and no worker." in text
-    assert "nobody serves it" in text
+    assert "no worker" in text
     assert "here:1" in text
     assert f'href="./jobs?job={busy}"' in text
     assert "mail.out" in text
@@ -67,7 +67,7 @@ def test_what_waits_and_who_does_it(get: Get, busy: int) -> None:
 
 def test_limits_are_found_by_name(get: Get, busy: int) -> None:
     assert "mail.out" in get("queues?limit=mail.*").text
-    assert "No limit has such a name." in get("queues?limit=x%25").text
+    assert "No limit matches." in get("queues?limit=x%25").text
 
 
 def test_it_is_not_for_one_tenant(get: Get, busy: int) -> None:

@@ -41,7 +41,7 @@ def _page(ask: Ask, served: Served, role: str, tenant: str | None = None, path: 
 def test_what_is_open_and_who_is_told(ask: Ask, served: Served, alert: int) -> None:
     text = _page(ask, served, "viewer").text
     assert "One alert is open." in text
-    assert "nobody was told yet" in text
+    assert "no notification sent yet" in text
     assert "queue.late" in text
     assert "secret-part" not in text
     assert HOSTILE not in text
@@ -68,7 +68,7 @@ def test_an_alert_is_silenced_and_told_again(
     page.locator("#silence-dialog button.go").click()
     expect(row).to_contain_text("silenced by")
     assert one(connection, "select silenced_until > sereno.now() from sereno.alerts where id = %s", alert)
-    row.get_by_role("button", name="Tell again").click()
+    row.get_by_role("button", name="End the silence").click()
     expect(row.get_by_role("button", name="Silence")).to_be_visible()
 
 
@@ -81,12 +81,12 @@ def test_a_rule_is_made_changed_tried_and_removed(
     page.locator("#targets [name=channel]").select_option("webhook")
     page.locator("#targets [name=address]").fill("https://hooks.example.com/x")
     page.locator("#targets [name=keys]").fill('{"secrets": ["whsec_of-a-test"]}')
-    page.get_by_label("lines of the log").check()
+    page.get_by_label("log lines").check()
     page.locator("#log-count").fill("5")
     look_at(page, "alert-rule")
     page.locator("#rule-form button.go").click()
     row = page.locator("#alerts-rules tbody tr").filter(has_text="loud")
-    expect(row).to_contain_text("5 lines of the log within 5 m")
+    expect(row).to_contain_text("5 log lines within 5 m")
 
     assert "whsec_of-a-test" in one(connection, "select targets::text from sereno.alert_rules where name = 'loud'")
     assert "whsec_of-a-test" not in page.content()

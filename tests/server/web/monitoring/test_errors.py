@@ -1,4 +1,4 @@
-"""The pages of errors: what breaks by its cause, with what can be done about it."""
+"""The pages of errors: failures grouped by cause, and actions."""
 
 from collections.abc import Callable
 from html import unescape
@@ -51,7 +51,7 @@ def kinds(app: Sereno, connection: psycopg.Connection) -> None:
 
 def test_kinds_by_their_cause(read: Read, kinds: None) -> None:
     page = unescape(read("errors").text)
-    assert "2 kinds of failure, most often OSError in charge." in page
+    assert "2 error groups, most often OSError in charge." in page
     assert "card 7 refused" in page
     assert f"error?fingerprint={KIND}&range=24h" in page
     assert HOSTILE not in read("errors").text
@@ -64,7 +64,7 @@ def test_kinds_by_their_cause(read: Read, kinds: None) -> None:
 
 
 def test_nothing_breaks(read: Read) -> None:
-    assert "Nothing breaks." in read("errors").text
+    assert "No errors." in read("errors").text
     for wrong in ("", "x", "<b>", LAST, "0" * 13):
         assert read("error", fingerprint=wrong).status_code == 404
 
@@ -76,8 +76,8 @@ def test_what_is_muted_is_folded(read: Read, ask: Ask, kinds: None) -> None:
     assert "1 muted" in page
     assert page.index("1 muted") < page.index(KIND)
     assert "known since &lt;b&gt;May" in page
-    assert "Hear it again" in read("error", "operator", fingerprint=KIND).text
-    assert "Hear it again" not in read("error", fingerprint=KIND).text
+    assert "Unmute" in read("error", "operator", fingerprint=KIND).text
+    assert "Unmute" not in read("error", fingerprint=KIND).text
 
 
 def test_somebody_of_a_tenant_is_sent_to_their_own(read: Read, kinds: None) -> None:
@@ -112,14 +112,14 @@ def test_the_dead_go_back_and_the_rest_is_muted(
     page.get_by_role("button", name="Mute").click()
     expect(page.locator("#error-head")).to_contain_text("muted until")
     page.locator("#note").fill("known")
-    page.get_by_role("button", name="Keep the note").click()
+    page.get_by_role("button", name="Save the note").click()
     expect(page.locator("#error-sample")).to_contain_text("known")
     expect(page.locator("#error-head")).to_contain_text("muted until")
     assert one(connection, "select note from sereno.error_groups where fingerprint = %s", KIND) == "known"
     page.get_by_role("button", name="Retry these 3").click()
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text("task: charge 3")
-    dialog.get_by_role("button", name="Do it").click()
+    dialog.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/operation?id=*")
     until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
 

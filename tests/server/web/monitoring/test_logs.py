@@ -63,7 +63,7 @@ def test_the_search_is_in_the_address(get: Get, lines: list[int]) -> None:
 def test_a_search_that_makes_no_sense_is_explained(get: Get, q: str) -> None:
     answer = get("logs", q=q)
     assert answer.status_code == 200
-    assert "This search is not understood." in answer.text
+    assert "The search is invalid." in answer.text
 
 
 def test_one_line_with_all_that_was_said(get: Get, lines: list[int]) -> None:
@@ -86,7 +86,7 @@ def test_a_tenant_sees_its_own_alone(get: Get, lines: list[int]) -> None:
 
 
 def test_nothing_is_said_yet(get: Get) -> None:
-    assert "Nobody has said anything that is kept." in get("logs").text
+    assert "No log lines." in get("logs").text
 
 
 def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: list[int]) -> None:

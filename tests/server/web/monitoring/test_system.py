@@ -32,7 +32,7 @@ def get(ask: Ask, served: Served) -> Get:
 
 def test_what_the_doctor_says_and_how_large_things_are(get: Get) -> None:
     text = get("system").text
-    assert "The house is in order, but for" in text
+    assert "All checks pass, with" in text
     assert "no worker is alive" in text
     assert "Start one: sereno worker" in text
     assert "history_done" in text
@@ -48,7 +48,7 @@ def test_who_did_what_is_filtered_in_the_address(get: Get, app: Sereno) -> None:
     assert get("system?show=audit&action=queue.pause").text.count("<tr data-open>") == 3
     assert get("system?show=audit&action=queue").text.count("<tr data-open>") == 4
     assert get("system?show=audit&subject=queue+a").text.count("<tr data-open>") == 2
-    assert "Nothing like this was done lately." in get("system?show=audit&actor=zoe").text
+    assert "No matching changes lately." in get("system?show=audit&actor=zoe").text
     assert HOSTILE not in get("system?show=audit").text
 
 
@@ -97,10 +97,10 @@ def test_a_token_is_shown_once_and_revoked(
     headers = {"Authorization": f"Bearer {secret}"}
     me = httpx.get(f"{served.url}/api/v1/me", headers=headers, timeout=30, trust_env=False)
     assert me.json() == {"name": "grafana", "role": "viewer", "tenant": None}
-    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("button", name="Done").click()
     assert secret not in page.content()
     row = page.locator("#token-rows tr").filter(has_text="grafana")
-    expect(row).to_contain_text("living")
+    expect(row).to_contain_text("active")
     look_at(page, "tokens")
     row.get_by_role("button", name="Revoke").click()
     page.locator("#ask button.go").click()

@@ -114,7 +114,7 @@ def test_somebody_of_a_tenant_sees_theirs_alone(read: Read, some: None) -> None:
 def test_it_is_paused_and_resumed(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
     page = browse(f"tenant?name={quote_plus(HOSTILE)}", "operator", HOSTILE)
     page.get_by_role("button", name="Pause").click()
-    page.locator("#ask").get_by_role("button", name="Do it").click()
+    page.locator("#ask").get_by_role("button", name="Confirm").click()
     expect(page.locator("h1")).to_contain_text("is paused: none of its jobs is started.")
     assert one(connection, "select name from sereno.pauses where kind = 'tenant'") == HOSTILE
     look_at(page, "tenant")

@@ -72,8 +72,8 @@ def test_traces_are_found_by_whatever_is_known(read: Read, job: int, connection:
         answer = read("traces", **params)
         assert (answer.status_code, answer.headers.get("location")) == (303, "./trace?id=a%2Fb+c"), params
     for nothing in ("zed", "9" * 30, "job:" + "9" * 19, "event:999999", "\N{SUPERSCRIPT TWO}"):
-        assert "Nothing is found by that." in read("traces", q=nothing).text
-    assert "Nothing is found by that." in read("traces", q="x", by="job").text
+        assert "No trace matches." in read("traces", q=nothing).text
+    assert "No trace matches." in read("traces", q="x", by="job").text
     assert read("traces", q="\x00").status_code == 422
 
 
@@ -92,7 +92,7 @@ def test_one_line_of_time(read: Read, job: int) -> None:
 
 
 def test_no_trace_yet(read: Read) -> None:
-    assert "No event is about something yet." in read("traces").text
+    assert "No event with a subject yet." in read("traces").text
     assert read("trace").headers["location"] == "./traces"
     for wrong in ("nothing", "job:7", "\x00", "x" * 501, HOSTILE):
         answer = read("trace", id=wrong)
@@ -101,7 +101,7 @@ def test_no_trace_yet(read: Read) -> None:
 
 def test_somebody_of_a_tenant_sees_their_part(read: Read, job: int) -> None:
     assert "tender 2201-7" not in read("traces", "admin", "bob").text
-    assert "Nothing is found by that." in read("traces", "admin", "bob", q="tender 2201-7").text
+    assert "No trace matches." in read("traces", "admin", "bob", q="tender 2201-7").text
     bobs = unescape(read("trace", "admin", "bob", id="a/b c").text)
     assert "work, 8 jobs" in bobs
     assert "pager" not in bobs

@@ -97,7 +97,7 @@ def test_a_house_without_notifications_says_what_would_bring_some(get: Get) -> N
         assert answer.status_code == 200, path
         # The inbox is always there.
         assert ('class="nothing"' in answer.text) == (path != "channels"), path
-    assert "Nobody was told anything in the last 24 hours." in get("notifications").text
+    assert "No deliveries in the last 24 hours." in get("notifications").text
 
 
 def test_the_first_page_tells_what_became_of_it(get: Get, told: Told) -> None:
@@ -166,7 +166,7 @@ def test_words_are_tried_saved_and_put_back(
     expect(page.frame_locator("iframe").locator("pre")).to_have_text("First T7")
     assert one(connection, "select count(*) from sereno.templates") == 0
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#template-versions .pill")).to_have_text("counts now")
+    expect(page.locator("#template-versions .pill")).to_have_text("current")
     # It was loaded anew: until its scripts are there, the page does not hear a click.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("#source").fill("Second")
@@ -174,8 +174,8 @@ def test_words_are_tried_saved_and_put_back(
     expect(page.locator("#template-versions li")).to_have_count(2)
     page.locator("#template-versions summary").click()
     look_at(page, "template-versions")
-    page.get_by_role("button", name="Back to this").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Restore this version").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#source")).to_have_value("First {{ code }}")
     assert one(connection, "select source from sereno.templates") == "First {{ code }}"
 
@@ -186,7 +186,7 @@ def test_a_channel_is_paused_and_resumed(browse: Visits, told: Told, connection:
     card.locator("summary").click()
     card.get_by_label("reason").fill("the provider is down")
     card.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("h1")).to_contain_text("pager is paused")
     assert one(connection, "select reason from sereno.channel_pauses") == "the provider is down"
     page.get_by_role("button", name="Resume").click()
@@ -268,7 +268,7 @@ def test_a_tenant_sees_nothing_of_another(get: Get, told: Told) -> None:
     assert get("event", "admin", of="b", id=told.theirs).status_code == 404
     assert get("recipient", "admin", of="b", key=HOSTILE).status_code == 404
     foreign = get("deliveries", "admin", of="b", delivery=told.deliveries["ana pager"])
-    assert "or it is not yours to see" in foreign.text
+    assert "or you have no access to it" in foreign.text
     assert "tender.published ·" not in foreign.text
     own = get("recipient", "viewer", of="r42", key=HOSTILE, why=told.event).text
     assert f"There is no event {told.event} for them." in own
@@ -277,12 +277,12 @@ def test_a_tenant_sees_nothing_of_another(get: Get, told: Told) -> None:
 
 def test_what_is_wanted_is_a_matrix(get: Get, told: Told) -> None:
     page = get("recipient", "admin", key="off").text
-    assert "their own word about tender.published" in page
-    assert "always told: it is critical" in page
-    assert "only for those who ask for it" in page
+    assert "their own preference for tender.published" in page
+    assert "always sent: it is critical" in page
+    assert "opt-in only" in page
     assert "data-do" not in get("recipient", "viewer", key="off").text
     defaults = get("preferences", "admin").text
-    assert "Kinds of events: 3; always told: 1; only on request: 1." in defaults
+    assert "Event types: 3; always sent: 1; opt-in: 1." in defaults
 
 
 def test_channels_are_shown_with_where_they_tell(get: Get, ask: Ask, served: Served, told: Told) -> None:
@@ -359,7 +359,7 @@ def test_a_delivery_is_sent_again(browse: Visits, told: Told, connection: psycop
     number = told.deliveries["fails pager"]
     page = browse(f"deliveries?state=failed,dead&delivery={number}", "operator")
     page.locator(".drawer").get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#delivery-state .pill").first).to_have_text("pending")
     assert one(connection, "select state from sereno.deliveries where id = %s", number) == "pending"
     assert one(connection, "select count(*) from sereno.audit where action = 'delivery.requeue'") == 1
@@ -379,7 +379,7 @@ def test_all_that_match_is_what_the_list_shows(get: Get, ask: Ask, told: Told) -
 def test_somebody_is_deleted(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=off", "admin")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page).to_have_url(re.compile("/recipients$"))
     assert one(connection, "select count(*) from sereno.recipients where key = 'off'") == 0
 
@@ -388,15 +388,15 @@ def test_an_address_is_revealed_and_that_is_written_down(
     browse: Visits, told: Told, connection: psycopg.Connection
 ) -> None:
     page = browse("recipient?key=ana", "operator")
-    page.get_by_role("button", name="Show them").click()
+    page.get_by_role("button", name="Reveal").click()
     expect(page.locator("[data-address]")).to_have_text(ADDRESS)
     assert one(connection, "select count(*) from sereno.audit where action = 'recipient.reveal'") == 1
 
 
 def test_a_wish_and_quiet_hours_are_changed(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=off", "admin")
-    page.get_by_label("tender.published by pager is off; turn it round").click()
-    expect(page.get_by_label("tender.published by pager is on; turn it round")).to_be_visible()
+    page.get_by_label("tender.published by pager is off; toggle it").click()
+    expect(page.get_by_label("tender.published by pager is on; toggle it")).to_be_visible()
     wanted = "select wanted from sereno.preferences where channel = 'pager'"
     assert one(connection, wanted) is True
     page.get_by_role("button", name="Save").click()

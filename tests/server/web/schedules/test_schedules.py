@@ -90,7 +90,7 @@ def test_a_list_says_how_many_what_fails_and_what_comes_next(
     ran(connection, "menu:1", ago=3600)
     connection.execute("update sereno.schedules set failed_in_row = 1, last_error = 'Gone: away' where key = 'menu:1'")
     page = browse("schedules", "viewer")
-    expect(page.locator("h1")).to_have_text("4 schedules. One of them needs you.")
+    expect(page.locator("h1")).to_have_text("4 schedules. One of them needs attention.")
     row = page.locator("#schedule-rows tbody tr", has_text="menu:1")
     expect(row).to_contain_text("every day at 12:00")
     expect(row).to_contain_text("Gone: away")
@@ -239,7 +239,7 @@ def test_one_schedule_tells_its_story(
     expect(page.locator("#schedule-punctual path.cut")).to_have_count(1)
     expect(page.locator("#schedule-history")).to_contain_text("overlap")
     expect(page.locator(f"#schedule-history a[href='./jobs?job={job}']")).to_be_visible()
-    expect(page.locator("#schedule-facts")).to_contain_text("The code of shop declares it")
+    expect(page.locator("#schedule-facts")).to_contain_text("Declared by the code of shop")
     expect(page.locator("#schedule-audit")).to_contain_text("maria")
     assert "s3cr3t" not in page.content()
     assert page.locator("button[data-do], [data-dialog]").count() == 0
@@ -326,7 +326,7 @@ def test_it_is_paused_resumed_run_and_deleted(few: None, connection: Connection,
     page.locator("[data-dialog=pause-dialog]").click()
     page.locator("#pause-note").fill("holidays")
     page.locator("#pause-dialog .go").click()
-    expect(page.locator("h1")).to_contain_text("paused until somebody resumes it")
+    expect(page.locator("h1")).to_contain_text("paused until it is resumed")
     expect(page.locator(".sub")).to_contain_text("holidays")
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("h1")).to_contain_text("next in")
@@ -347,7 +347,7 @@ def test_a_backfill_is_looked_at_before_it_runs(few: None, connection: Connectio
     page.locator("#backfill-from").fill(f"{start:%Y-%m-%d}T00:00:00")
     page.locator("#backfill-to").fill(f"{start + timedelta(days=2):%Y-%m-%d}T12:00:00")
     expect(page.locator("#backfill-go")).to_be_disabled()
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Preview").click()
     # On the clock of the schedule, whatever that of the browser is.
     expect(page.locator("#backfill .preview li")).to_have_count(3)
     expect(page.locator("#backfill .preview li").first).to_contain_text(f"{start:%Y-%m-%d} 12:00:00")
@@ -355,7 +355,7 @@ def test_a_backfill_is_looked_at_before_it_runs(few: None, connection: Connectio
     page.locator("#backfill-go").click()
     expect(page.locator("#backfill-dialog")).to_be_hidden()
     assert made(connection, "menu:1") == 3
-    expect(page.get_by_text("3 jobs were made")).to_be_visible()
+    expect(page.get_by_text("3 jobs created")).to_be_visible()
 
 
 def test_it_speaks_other_languages(few: None, browse: Visits) -> None:
