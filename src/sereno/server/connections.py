@@ -133,7 +133,7 @@ class Connection(H11Protocol):
         self._note_state()
 
     def _note_state(self) -> None:
-        """Run the clock of a request until all of it has arrived; a connection with a running response is kept."""
+        """Run the clock of a request until all of it has arrived; a running response protects the connection."""
         if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.IDLE and self._has_unread()):
             self._receiving_since = self._receiving_since or self.loop.time()
         else:

@@ -125,18 +125,18 @@ def _answering_once(
     class Once(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Any]:
             original = super().get_route_handler()
-            said = self.openapi_extra or {}
+            declared = self.openapi_extra or {}
 
             async def handler(request: Request) -> Response:
-                if request.method not in SAFE and said.get("x-role") is not None and "x-own-door" not in said:
+                if request.method not in SAFE and declared.get("x-role") is not None and "x-own-door" not in declared:
                     # Check the role before any of the body is read, which may be malicious.
-                    await context.authenticator.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
+                    await context.authenticator.check(request, declared["x-role"], of_tenants=declared["x-of-tenants"])
                 elif self.path in checks:
                     await checks[self.path](request)
                 await _parse_in_thread(request, self.body_field)
                 key = request.headers.get("idempotency-key")
                 # A viewer changes nothing, so no response is stored for one either.
-                is_stored = remembers and said.get("x-role") != "viewer"
+                is_stored = remembers and declared.get("x-role") != "viewer"
                 if request.method in SAFE or not is_stored or not key or len(key) > LONGEST_KEY:
                     return _masked(request, await original(request))
                 return await _once(context, request, key, original)
@@ -152,9 +152,9 @@ def _masked(request: Request, response: Response) -> Response:
     raw = bytes(getattr(response, "body", b""))
     if not raw or not isinstance(who, Principal) or sees_all(who) or response.media_type != "application/json":
         return response
-    said = json.loads(raw)
-    shown = hidden(said)
-    if shown == said:
+    content = json.loads(raw)
+    shown = hidden(content)
+    if shown == content:
         return response
     response.body = json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
     response.headers["content-length"] = str(len(response.body))
@@ -198,8 +198,8 @@ async def _once(context: ServerContext, request: Request, key: str, original: Ca
         response: Response = await original(request)
         return response
     who = _named(principal)
-    said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
-    found = await context.change(tokens.begin_answer(who, key, said.digest()))
+    digest = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
+    found = await context.change(tokens.begin_answer(who, key, digest.digest()))
     if not found.is_ours:
         if not found.is_same:
             raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")

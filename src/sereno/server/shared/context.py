@@ -52,23 +52,23 @@ class ServerContext:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A connection is left for the doorkeeper and for changes, and half of the others for somebody else.
+        # One connection is left for authentication and changes, and half of the others for other users.
         pool = self.settings.pool_size
         self._processes = asyncio.Semaphore(MOST_PROCESSES)
-        self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
+        self._reads = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
         self._shares: dict[Share | None, _SharedRead] = {}
         self._process_shares: dict[Share | None, _SharedRead] = {}
-        # What has to hear of the end of the server, so that nobody waits for a stream.
+        # Called at the end of the server, so that open streams end.
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
     def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
-        """As the application makes one, for somebody of the house."""
+        """Return a new job as the application makes it, for a user of all tenants."""
         check_task(task)
         return self.new_job(task, arguments, options)
 
     async def job_maker(self, who: Principal) -> Callable[[str, bytes, JobOptions], NewJob]:
-        """The same for whoever asks: somebody of a tenant has only tasks run that are open to tenants."""
+        """Return `make_job` for this user: a tenant's user may only run tasks that are open to tenants."""
         allowed = await self.open_tasks(who)
 
         def make(task: str, arguments: bytes, options: JobOptions) -> NewJob:
@@ -78,9 +78,9 @@ class ServerContext:
         return make
 
     async def open_tasks(self, who: Principal) -> frozenset[str] | None:
-        """The tasks that somebody may have run; None for all but the engine's own, to somebody of the house.
+        """Return the tasks that a user may run; None for all but the engine's own, for a user of all tenants.
 
-        What the server's own application says counts before what workers wrote. A task that neither knows is closed.
+        The server's own application decides, then what workers registered. A task that neither knows is closed.
         """
         if who.tenant is None:
             return None
@@ -99,7 +99,7 @@ class ServerContext:
 
     async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
         """Run an operation in a read-only transaction, with a timeout per statement and one for all statements."""
-        async with self._share(self._shares, self._of_one), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
+        async with self._share(self._shares, self._of_one), self._reads, asyncio.timeout(WHOLE_LOOK * seconds):
             return await self.database.arun(_reading(operation, seconds))
 
     async def start_process(self, work: Callable[[], T]) -> T:

@@ -212,9 +212,9 @@ def routes(context: ServerContext) -> Router:
 
 
 def _bulk(context: ServerContext, router: Router) -> None:
-    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
 
-    @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **options)
     async def retry(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Run finished jobs again, under their own ids and with a fresh retry budget."""
         wanted = await _open_to(context, who, body.filter(who))
@@ -224,7 +224,7 @@ def _bulk(context: ServerContext, router: Router) -> None:
             return await _begun(context, who, "job.retry", body, wanted)
         return _did(await context.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
-    @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **options)
     async def cancel(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Cancel jobs: waiting ones end at once, running ones are requested to stop."""
         wanted = body.filter(who)
@@ -235,7 +235,7 @@ def _bulk(context: ServerContext, router: Router) -> None:
         check_rate(body.rate, in_background=False)
         return _did(await context.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
-    @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **options)
     async def delete(body: BulkBody, who: Who) -> BulkAnswer | Response:
         """Delete jobs for good, with their attempts. Refused for a running job."""
         wanted = body.filter(who)

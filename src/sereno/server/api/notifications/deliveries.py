@@ -158,9 +158,9 @@ def routes(context: ServerContext) -> Router:
 
 
 def _again(context: ServerContext, router: Router) -> None:
-    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
 
-    @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **options)
     async def requeue(body: RequeueBody, who: Who) -> RequeueAnswer | Response:
         """Send failed and dead deliveries again, with fresh attempts. 409 for others, with their state."""
         if (body.ids is None) == body.filter(who).is_empty:

@@ -96,8 +96,8 @@ def at(
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
     # These operations authenticate requests themselves.
     extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
-    answers = responses(*ALWAYS, *also) | (shown or {})
-    return router.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
+    documented = responses(*ALWAYS, *also) | (shown or {})
+    return router.api_route(path, methods=[method], responses=documented, openapi_extra=extra, **more)
 
 
 def owner_of(context: ServerContext, *, is_change: bool) -> Callable[..., Any]:
