@@ -1,4 +1,4 @@
-"""The archive on a page: what is kept, what lies in files, whether that is verified; no promise that is not kept."""
+"""The archive page: what is in tables, what is in files, whether that is verified."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -21,14 +21,14 @@ LookAt = Callable[[Page, str], None]
 
 
 def _fill(connection: psycopg.Connection, *ago: int) -> list[date]:
-    """Answers the days."""
+    """Return the days."""
     filled = [fill(connection, days, first=1 + 30 * place) for place, days in enumerate(ago)]
     connection.execute("analyze")
     return filled
 
 
 def _go_to_noon(connection: psycopg.Connection) -> None:
-    """Of a day before those that were made with the schema: only what is filled is there, and no midnight is near."""
+    """A day before those that the schema created: only filled ones exist, and midnight is far."""
     now: datetime = one(connection, "select sereno.now()").astimezone(UTC)
     noon = now.replace(hour=12, minute=0) - timedelta(days=10)
     advance(connection, (noon - now).total_seconds())
@@ -40,7 +40,7 @@ def _get(ask: Ask, served: Served, tenant: str | None = None, path: str = "archi
 
 
 class TestOff:
-    """Nobody has said where files should lie."""
+    """No archive is configured."""
 
     def test_what_is_kept_and_until_when(self, ask: Ask, served: Served, connection: psycopg.Connection) -> None:
         _go_to_noon(connection)
@@ -75,7 +75,7 @@ class TestOff:
 
 
 class TestOn:
-    """Files are stored in a directory."""
+    """The archive is a directory."""
 
     @pytest.fixture
     def app(self, database_url: str, tmp_path: Path) -> Iterator[Sereno]:
@@ -89,7 +89,7 @@ class TestOn:
         assert "The archive is on. No rows are old enough yet." in _get(ask, served).text
         day = fill(connection, 31)
         move(app)
-        # What was seen a second ago is seen again.
+        # The result of a second ago is cached.
         advance(connection, 0)
         _changed(ask, served, "One batch waits for its files; all others are verified.")
         assert export(app) == []
@@ -180,7 +180,7 @@ class TestOn:
 
 
 def _changed(ask: Ask, served: Served, words: str) -> str:
-    """The page as whoever has just changed something sees it."""
+    """Get the page as after a change: without the cache."""
     headers = {"Authorization": ask("viewer").headers["Authorization"], "X-Sereno-Live": "changed"}
     text = httpx.get(f"{served.url}/archive", headers=headers, timeout=30, trust_env=False).text
     assert words in text
@@ -196,7 +196,7 @@ def test_a_square_for_each_day_until_today() -> None:
         assert first_day(today, 26).weekday() == 0
 
 
-def test_what_became_of_a_day_is_seen_without_colours() -> None:
+def test_the_state_of_a_day_is_visible_without_colours() -> None:
     today = date(2026, 11, 9)
     days = {
         today - timedelta(days=1): Day(0, False, "a", "archived"),
@@ -209,6 +209,6 @@ def test_what_became_of_a_day_is_seen_without_colours() -> None:
     assert [each for each in ("b-archived", "b-waiting", "b-failed", "h9") if f'class="{each}"' not in drawn] == []
 
 
-def test_bytes_as_people_say_them() -> None:
+def test_sizes_are_formatted() -> None:
     said = {0: "0 B", 1023: "1023 B", 2048: "2 kB", 5 * 1024**2: "5.0 MB", 3 * 1024**5: "3072.0 TB"}
     assert {count: size(count).replace("\u202f", " ") for count in said} == said | {3 * 1024**5: "3072 TB"}
