@@ -4,7 +4,7 @@
 
     web.mount("/sereno", asgi(app))
 
-Needs the extra `server`. Whoever asks shows a token, or is known by `authenticate`: your own sign-in.
+Needs the extra `server`. A request is authenticated by a token, or by `authenticate`: the sign-in of your application.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -34,7 +34,7 @@ Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# The largest body that is read: a job's arguments may have a megabyte.
+# The largest request body, in bytes. A job's arguments may have a megabyte.
 LARGEST_BODY = 4 * 1024 * 1024
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -45,13 +45,13 @@ HEADERS = (
 
 
 def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool = False) -> "Server":
-    """The pages, the API under `/api/v1`, and the page that links to unsubscribe lead to.
+    """Return the ASGI application: the dashboard, the API under `/api/v1`, and the page that unsubscribe links lead to.
 
-    `is_open`: nobody has to sign in, from this machine alone.
+    `is_open`: requests from this machine need no token.
     """
     authenticator = Authenticator(app.database, authenticate=authenticate, is_open=is_open)
     context = ServerContext(app, authenticator)
-    # What was counted here and not written yet, and the connections to providers.
+    # Write the counted outcomes that are not stored yet, and close the connections to providers.
     context.endings.append(app.notifications.dispatch.close)
     inside = [
         Mount("/api/v1", build(context)),
@@ -60,27 +60,27 @@ def asgi(app: Sereno, *, authenticate: Authenticate | None = None, is_open: bool
         *inbox_script(),
         *pages(context),
     ]
-    inner = Starlette(routes=inside, exception_handlers={HTTPException: _nowhere})
+    inner = Starlette(routes=inside, exception_handlers={HTTPException: _no_route})
     # A redirect would lead to whatever host the request names.
     inner.router.redirect_slashes = False
     return Server(CrossOrigin(inner, context), context)
 
 
-async def _nowhere(_: Request, error: Exception) -> Response:
-    """For what is in no room of ours, as every room says it."""
+async def _no_route(_: Request, error: Exception) -> Response:
+    """For a path that no route matches: a problem document, as for every other error."""
     assert isinstance(error, HTTPException)
     return answer(error.status_code, str(error.detail), headers=error.headers)
 
 
 class Server:
-    """What holds for every request: no body is too large, and every answer carries the same headers."""
+    """Wraps all routes: limits the size of request bodies, and adds the same headers to every response."""
 
     def __init__(self, inside: Asgi, context: ServerContext) -> None:
         self._inside = inside
         self._context = context
 
     async def end(self) -> None:
-        """Streams end, so that whoever runs this can end too."""
+        """End open streams, so that the process can stop."""
         await self._context.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,9 +88,9 @@ class Server:
             await self._inside(scope, receive, send)
             return
         if _is_ambiguous(scope):
-            # The connection ends: where the next request on it begins is unknown.
-            words = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
-            await answer(400, words, headers={"Connection": "close"})(scope, receive, send)
+            # Close the connection: where the next request on it begins is unknown.
+            detail = "a request has either Content-Length or Transfer-Encoding, and the latter in HTTP/1.1 alone"
+            await answer(400, detail, headers={"Connection": "close"})(scope, receive, send)
             return
         scope = resolve_client(scope, self._context.settings.trusted_proxies)
         size = 0
@@ -103,16 +103,16 @@ class Server:
                 raise HTTPException(413, f"a request has at most {LARGEST_BODY:,} bytes")
             return message
 
-        async def dressed(message: Scope) -> None:
+        async def send_with_headers(message: Scope) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message.get("headers", ())}
-                more = [pair for pair in HEADERS if pair[0] not in given]
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                present = {name.lower() for name, _ in message.get("headers", ())}
+                missing = [pair for pair in HEADERS if pair[0] not in present]
+                message = {**message, "headers": [*message.get("headers", ()), *missing]}
             await send(message)
 
-        # A client that left before its request was complete is none of our errors.
+        # A client that disconnects before its request is complete is not an error of the server.
         with suppress(ClientDisconnect):
-            await self._inside(scope, limited, dressed)
+            await self._inside(scope, limited, send_with_headers)
 
 
 def _is_ambiguous(scope: Scope) -> bool:

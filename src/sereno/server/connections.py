@@ -22,13 +22,13 @@ try:
 except ImportError:  # Windows has no such limit
     resource = None  # type: ignore[assignment]
 
-# Connections that the kernel holds for us, and that asyncio accepts in one go.
+# Connections that the kernel queues for the server, and that asyncio accepts in one go.
 BACKLOG = 100
 # File descriptors for everything else: the database, log files, connections that are accepted before one is closed.
 RESERVED_FILES = 400
-# Seconds between two looks at the deadlines of all connections.
+# Seconds between two checks of the deadlines of all connections.
 SWEEP_SECONDS = 1.0
-# Seconds after which a client that takes nothing of what is written to it may be dropped for another one.
+# Seconds after which the connection of a client that reads nothing may be dropped in favour of a new one.
 STALLED_SECONDS = 5.0
 # Seconds between two log lines of one kind; those in between are counted.
 LOG_SECONDS = 10.0
@@ -59,7 +59,7 @@ class ConnectionLimits:
         return LimitedConnections
 
     def add(self, connection: "Connection") -> bool:
-        """Count it. When there are too many, the one that has waited longest gives way; False when none waits."""
+        """Count a connection. At the limit, the one that waited longest is dropped; return False when none waits."""
         if len(self._connections) >= self.most:
             oldest = next(iter(self.waiting), None)
             if oldest is None:
@@ -76,7 +76,7 @@ class ConnectionLimits:
         self.waiting.pop(connection, None)
 
     def note(self, connection: "Connection", *, is_waiting: bool) -> None:
-        """Whether it may give way to another one."""
+        """Record whether a connection may be dropped in favour of a new one."""
         if not is_waiting:
             self.waiting.pop(connection, None)
         elif connection in self._connections:
@@ -113,7 +113,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.remove(self)
-        # uvicorn does so for connections that end without an error alone; a timer would keep this one in memory.
+        # uvicorn does so only for connections that end without an error; a timer would keep this one in memory.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -133,7 +133,7 @@ class Connection(H11Protocol):
         self._note_state()
 
     def _note_state(self) -> None:
-        """Keep the clock of a request running until all of it has come; one that is answered gives way to nobody."""
+        """Run the clock of a request until all of it has arrived; a running response protects the connection."""
         if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.IDLE and self._has_unread()):
             self._receiving_since = self._receiving_since or self.loop.time()
         else:
@@ -148,7 +148,7 @@ class Connection(H11Protocol):
         return bool(self.conn.trailing_data[0])
 
     def check_deadlines(self, now: float) -> None:
-        """Called about once a second."""
+        """Close the connection if a deadline has passed. Called about once a second."""
         timeout = self._limits.request_timeout
         if self._is_held_up_by_us():
             self._receiving_since = now
@@ -157,7 +157,7 @@ class Connection(H11Protocol):
         self._check_writing(now)
 
     def _check_writing(self, now: float) -> None:
-        """A client that takes nothing soon gives way to others, and is dropped in the end."""
+        """Let a client that reads nothing be dropped in favour of others, and drop it at the deadline."""
         if not self.transport.get_write_buffer_size():
             if self._writing_since is not None:
                 self._writing_since = None
@@ -170,9 +170,9 @@ class Connection(H11Protocol):
             self._limits.note(self, is_waiting=True)
 
     def _is_held_up_by_us(self) -> bool:
-        """The application has not asked for the body yet, so the client cannot send it."""
-        is_asked_for = self.cycle is None or not self.cycle.waiting_for_100_continue
-        return self._receiving_since is not None and (self.flow.read_paused or not is_asked_for)
+        """Return whether the application has not requested the body yet, so that the client cannot send it."""
+        is_requested = self.cycle is None or not self.cycle.waiting_for_100_continue
+        return self._receiving_since is not None and (self.flow.read_paused or not is_requested)
 
     def _give_up(self) -> None:
         self._receiving_since = None
@@ -197,7 +197,7 @@ def fit_file_limit(connections: int) -> tuple[int, int]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return connections, BACKLOG
-    # Of very few, half is for the rest of the process. Up to three backlogs are accepted before one is closed.
+    # With few descriptors, half is for the rest of the process. Up to three backlogs are accepted before one is closed.
     reserved = min(RESERVED_FILES, soft // 2)
     emit(
         logging.WARNING,
@@ -208,14 +208,14 @@ def fit_file_limit(connections: int) -> tuple[int, int]:
 
 
 class LogRate:
-    """Lets one line of a kind pass in `LOG_SECONDS`, and counts the others."""
+    """Allows one line of a kind per `LOG_SECONDS`, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kinds: dict[str, tuple[float, int]] = {}
 
     def count(self, kind: str) -> int | None:
-        """Return how many were left out since the last line; None when this one is left out, too."""
+        """Return how many lines were left out since the last one; None when this one is left out, too."""
         now = self._clock()
         until, left_out = self._kinds.get(kind, (0.0, 0))
         if now < until:
@@ -250,7 +250,7 @@ def log_accept_errors_at_a_rate(loop: asyncio.AbstractEventLoop, rate: LogRate) 
             return
         left_out = rate.count("accept")
         if left_out is not None:
-            words = f"cannot accept connections: {context.get('exception')} ({left_out} more since the last line)"
-            emit(logging.ERROR, "server.accept_failed", words)
+            message = f"cannot accept connections: {context.get('exception')} ({left_out} more since the last line)"
+            emit(logging.ERROR, "server.accept_failed", message)
 
     loop.set_exception_handler(handle)

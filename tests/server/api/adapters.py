@@ -1,7 +1,7 @@
-"""What types look like, worked out once a process.
+"""Pydantic adapters of types, built once a process.
 
-FastAPI works it out anew for each of the hundred routes of each server. That is nothing to a server that starts once,
-and two thirds of the work of starting one, which a run of the tests does some seven hundred times.
+FastAPI builds them again for each of the hundred routes of each server. A server that starts once does not care; but
+it is two thirds of the time of a start, and a run of the tests starts some seven hundred.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _known: dict[tuple[Any, str, str], TypeAdapter[Any]] = {}
 
 @contextmanager
 def known_types() -> Iterator[None]:
-    """Meanwhile FastAPI is given what it was given before for the same type, described in the same words."""
+    """Meanwhile FastAPI gets the cached adapter for the same type and description."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(v2, "TypeAdapter", _adapter)
         yield

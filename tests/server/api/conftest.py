@@ -1,4 +1,4 @@
-"""A real server on a real socket, and somebody who asks it."""
+"""A real server on a real socket, and HTTP clients for it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +17,7 @@ Ask = Callable[..., httpx.Client]
 
 
 class Served(Serving):
-    """Ours."""
+    """The address of the server."""
 
     def __init__(self, app: Sereno, **options: Any) -> None:
         with known_types():
@@ -27,7 +27,7 @@ class Served(Serving):
 
 @pytest.fixture
 def serve(app: Sereno) -> Iterator[Callable[..., Served]]:
-    """Start one, with other options than usual."""
+    """Start a server with other options."""
     started: list[Served] = []
 
     def start(**options: Any) -> Served:

@@ -1,4 +1,4 @@
-"""What somebody with a token tries: the engine's own tasks, more than their share, secrets that are kept or guessed."""
+"""Attacks with a valid token: the engine's own tasks, more than a fair share, and stored or guessed secrets."""
 
 from collections.abc import Callable
 from itertools import product
@@ -22,7 +22,7 @@ from tests.server.api.schedules.schedule_steps import DAILY, JSON, body
 
 KEY = {"Idempotency-Key": "k"}
 WHO = [(role, tenant) for role in ("viewer", "operator", "admin") for tenant in (None, "a")]
-OWN = "is a task of the engine's own"
+OWN = "is a task of the engine"
 ADDRESS = "pager-of-ana-7777"
 ANSWERS = "select count(*) from sereno.answers"
 
@@ -40,7 +40,7 @@ def work(app: Sereno) -> Any:
 
 @pytest.fixture
 def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
-    """One of the engine's own that has ended, as if it were a tenant's."""
+    """A finished job of the engine's own, as if it were a tenant's."""
     wanted = JobFilter(ids=[work.enqueue(1).id])
     number = app.database.run(bulk.begin("job.cancel", wanted, actor="test")).job_id
     assert number is not None
@@ -50,10 +50,10 @@ def own_job(app: Sereno, work: Any, connection: psycopg.Connection) -> int:
     return number
 
 
-def test_nobody_asks_for_the_engines_own_tasks(
+def test_tasks_of_the_engine_cannot_be_enqueued(
     app: Sereno, ask: Ask, own_job: int, connection: psycopg.Connection
 ) -> None:
-    # Registered, as in a process that also works.
+    # Registered, as in a process that also runs a worker.
     app.task(name="sereno.tick")(_nothing)
     for role, tenant in WHO:
         client = ask(role, tenant)
@@ -72,8 +72,8 @@ def test_nobody_asks_for_the_engines_own_tasks(
 def _nothing() -> None: ...
 
 
-def test_nor_by_an_import(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
-    """What cannot be imported is refused in its place, as any other; with `strict`, nothing is."""
+def test_tasks_of_the_engine_cannot_be_imported(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+    """A refused definition is reported at its position; with `strict`, nothing is imported."""
     app.task(name="sereno.tick")(_nothing)
     brought = [{"key": f"k{at}", **body(task=task)} for at, task in enumerate((TASK, "sereno.tick"))]
     for client, params in product((ask("admin"), ask("admin", tenant="a")), ({}, {"unchecked": True})):
@@ -90,7 +90,7 @@ def test_nor_by_an_import(app: Sereno, ask: Ask, connection: psycopg.Connection)
 # Bulk operations
 
 
-def test_no_rate_is_so_slow_that_it_never_ends(ask: Ask, work: Any) -> None:
+def test_a_rate_has_a_minimum(ask: Ask, work: Any) -> None:
     client = ask("operator")
     asked = {"ids": [work.enqueue(1).id], "in_background": True}
     for path, given in (
@@ -103,7 +103,7 @@ def test_no_rate_is_so_slow_that_it_never_ends(ask: Ask, work: Any) -> None:
     assert client.post("/jobs/cancel", json=asked | {"rate": 0.1}).status_code == 202
 
 
-def test_a_tenant_has_a_few_operations_at_a_time(ask: Ask, work: Any) -> None:
+def test_operations_of_a_tenant_are_limited(ask: Ask, work: Any) -> None:
     job = work.using(tenant="a").enqueue(1).id
     client, given = ask("operator", tenant="a"), {"ids": [job], "in_background": True}
     made = [client.post("/jobs/cancel", json=given) for _ in range(MOST_OF_A_TENANT)]
@@ -122,7 +122,7 @@ def test_a_tenant_has_a_few_operations_at_a_time(ask: Ask, work: Any) -> None:
     assert client.post("/jobs/cancel", json=given).status_code == 202
 
 
-def test_and_all_together_have_fifty(app: Sereno, ask: Ask, work: Any) -> None:
+def test_all_operations_together_are_limited_to_fifty(app: Sereno, ask: Ask, work: Any) -> None:
     wanted = JobFilter(ids=[work.enqueue(1).id])
     for _ in range(50):
         app.database.run(bulk.begin("job.cancel", wanted, actor="test"))
@@ -131,13 +131,13 @@ def test_and_all_together_have_fifty(app: Sereno, ask: Ask, work: Any) -> None:
     assert ask("operator", tenant="a").post("/jobs/cancel", json=given).status_code == 409
 
 
-# What is kept for whoever asks again
+# Stored responses
 
 
-async def test_no_secret_is_kept_for_whoever_asks_again(
+async def test_no_secret_is_stored_for_a_repeated_request(
     app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection
 ) -> None:
-    """Who reveals with the same key is written down each time."""
+    """A repeated reveal with the same key is audited each time."""
     published = app.event("tender.published", Tender, channels=[Pager()])
     await app.recipients.aupsert("ana", {"pager": ADDRESS})
     await app.notifications.fanout.fan_out(await published.anotify(Tender("T1"), to="ana"))
@@ -157,7 +157,7 @@ async def test_no_secret_is_kept_for_whoever_asks_again(
     assert one(connection, ANSWERS) == 0
 
 
-def test_a_stranger_is_asked_who_they_are_before_their_body_is_read(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_request_is_authenticated_before_its_body_is_read(ask: Ask, connection: psycopg.Connection) -> None:
     stranger, viewer = ask(None), ask("viewer")
     for path in ("/tokens", "/jobs/1/reveal", "/recipients/ana/reveal", "/deliveries/1/reveal"):
         for client, status in ((stranger, 401), (viewer, 403)):
@@ -166,8 +166,8 @@ def test_a_stranger_is_asked_who_they_are_before_their_body_is_read(ask: Ask, co
     assert one(connection, ANSWERS) == 0
 
 
-def test_only_what_changes_something_is_kept(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
-    """Who only looks writes nothing."""
+def test_only_responses_of_changes_are_stored(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    """A viewer's requests write nothing."""
     for client in (ask("viewer"), ask("admin")):
         for _ in range(2):
             assert client.post("/schedules/preview", json={"when": DAILY}, headers=KEY).status_code == 200
@@ -179,28 +179,28 @@ def test_only_what_changes_something_is_kept(ask: Ask, work: Any, connection: ps
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
-# Secrets that are guessed
+# Guessed secrets
 
 
-def test_what_is_masked_is_not_found_by_guessing(ask: Ask, work: Any) -> None:
+def test_masked_values_cannot_be_found_by_guessing(ask: Ask, work: Any) -> None:
     work.using(tenant="a").enqueue(7, "hunter2", "x")
     for tenant in (None, "a"):
         viewer, operator = ask("viewer", tenant), ask("operator", tenant)
         for guess in ("args.password:hunter2", "args.api_key:x", "-args.password:a state:ready"):
             refused = viewer.get("/jobs", params={"q": guess})
             assert refused.status_code == 403
-            assert "is masked: to search by it takes operator" in refused.json()["detail"]
+            assert "is masked: only an operator can search by it" in refused.json()["detail"]
             found = operator.get("/jobs", params={"q": guess})
             assert (found.status_code, len(found.json()["items"])) == (200, 1)
         for text, count in (("args.account:7", 1), ("args.account:8", 0)):
             assert len(viewer.get("/jobs", params={"q": text}).json()["items"]) == count
 
 
-# Whose name it is
+# Actors in the audit
 
 
-def test_the_audit_says_whose_people_did_it(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
-    """A tenant's people choose names for themselves: not those of the house."""
+def test_the_audit_names_the_tenant_of_an_actor(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+    """A tenant's users choose their names: they cannot pass for operators."""
     job = work.using(tenant="a").enqueue(1).id
     theirs, context = ask("admin", tenant="a"), ask("admin")
     many = {"ids": [job], "in_background": True}
@@ -224,10 +224,10 @@ def test_the_audit_says_whose_people_did_it(ask: Ask, work: Any, connection: psy
     )
 
 
-# Another name than ours
+# Host header
 
 
-def test_no_answer_leads_to_the_host_that_was_asked_for(ask: Ask, served: Served) -> None:
+def test_no_redirect_uses_the_host_header(ask: Ask, served: Served) -> None:
     for client in (ask("admin"), ask(None)):
         for path in (
             "/api/v1/jobs/",

@@ -1,4 +1,4 @@
-"""Who learns what is not theirs, and who undoes what the house did: nobody."""
+"""A tenant's user cannot learn about other tenants, or undo what operators did."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ HUNTER = "hunter2-of-the-house"
 
 @dataclass(frozen=True)
 class Login:
-    """An event with something in it that nobody has to see."""
+    """An event with a secret in its payload."""
 
     code: str
     password: str
@@ -33,26 +33,26 @@ def _why(client: httpx.Client, job_id: int) -> str:
     return "\n".join(client.get(f"/jobs/{job_id}/why").json()["sentences"])
 
 
-# Why, and of whom
+# Explanations
 
 
-def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connection: Connection) -> None:
+def test_a_full_limit_does_not_reveal_who_holds_it(ask: Ask, served: Served, connection: Connection) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     set_limit(connection, "shared", Limit(2))
     theirs = put(connection, keys(("shared", "")), 2, task="secret.task", tenant="gamma-victim")
     assert claimer.take() == theirs
     (ours,) = put(connection, keys(("shared", "")), tenant="beta")
     claimer.take()
-    context, guest = ask("viewer"), ask("viewer", tenant="beta")
+    context, tenant_user = ask("viewer"), ask("viewer", tenant="beta")
     named = f"jobs {theirs[0]} and {theirs[1]} (task secret.task"
     assert named in _why(context, ours)
-    told = _why(guest, ours)
+    told = _why(tenant_user, ours)
     assert "The limit shared allows 2 at once, and 2 others are running." in told
     pages = [
         httpx.get(f"{served.url}/jobs", params={"job": ours}, headers=who.headers, timeout=30, trust_env=False).text
-        for who in (context, guest)
+        for who in (context, tenant_user)
     ]
-    # What the house has just been told is not told to the guest from memory.
+    # An explanation that was cached for an operator is not shown to the tenant's user.
     assert named in pages[0]
     assert "2 others are running" in pages[1]
     for said in (told, pages[1]):
@@ -61,7 +61,7 @@ def test_a_full_limit_does_not_say_who_is_in_it(ask: Ask, served: Served, connec
         assert f"jobs {theirs[0]}" not in said
 
 
-def test_fair_turns_do_not_say_whose_is_next(ask: Ask, connection: Connection) -> None:
+def test_fair_turns_do_not_reveal_other_tenants(ask: Ask, connection: Connection) -> None:
     claimer = Claimer(connection)
     put(connection, keys(fair="beta"), 3, tenant="beta")
     claimer.take(2)
@@ -76,23 +76,23 @@ def test_fair_turns_do_not_say_whose_is_next(ask: Ask, connection: Connection) -
 
 
 @pytest.mark.parametrize("delay", [None, "1h"], ids=["ready", "scheduled"])
-def test_an_order_names_their_own_jobs_alone(ask: Ask, connection: Connection, delay: str | None) -> None:
+def test_an_order_key_names_only_their_own_jobs(ask: Ask, connection: Connection, delay: str | None) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     (head,) = put(connection, keys(order="acct"), task="secret.task", tenant="gamma-victim")
     assert claimer.take() == [head]
     (ours,) = put(connection, keys(order="acct"), tenant="beta", delay=delay)
     (own_head,) = put(connection, keys(order="own"), tenant="beta")
     (own,) = put(connection, keys(order="own"), tenant="beta", delay=delay)
-    guest = ask("viewer", tenant="beta")
+    tenant_user = ask("viewer", tenant="beta")
     assert f"the first, job {head} (task secret.task), is running" in _why(ask("viewer"), ours)
-    told = _why(guest, ours)
+    told = _why(tenant_user, ours)
     assert "1 job is before it with the order key 'acct': the first, which you may not see, is running." in told
     assert "secret.task" not in told
     assert "session" not in told
-    assert f"the first, job {own_head} (task work), is ready" in _why(guest, own)
+    assert f"the first, job {own_head} (task work), is ready" in _why(tenant_user, own)
 
 
-def test_a_dead_letter_of_somebody_else_blocks_without_a_name(ask: Ask, connection: Connection) -> None:
+def test_a_blocking_dead_letter_of_another_tenant_is_not_named(ask: Ask, connection: Connection) -> None:
     claimer = Claimer(connection, tasks=("secret.task", "work"))
     (head,) = put(connection, keys(order="acct", blocks=True), task="secret.task", tenant="gamma-victim")
     claimer.wake()
@@ -108,23 +108,23 @@ def test_a_dead_letter_of_somebody_else_blocks_without_a_name(ask: Ask, connecti
 # Pauses
 
 
-def test_a_tenant_does_not_lift_what_the_house_has_stopped(app: Sereno, ask: Ask, connection: Connection) -> None:
-    guest = ask("admin", tenant="beta")
+def test_a_tenant_cannot_end_a_pause_of_an_operator(app: Sereno, ask: Ask, connection: Connection) -> None:
+    tenant_user = ask("admin", tenant="beta")
     by_hand = pause("tenant", "beta", actor="ana@desk")
     stops = (lambda: ask("operator").post("/tenants/beta/pause"), lambda: app.database.run(by_hand))
     for stop in stops:
         stop()
-        # Paused already: it stays the house's.
-        assert guest.post("/tenants/beta/pause").json()["changed"] is False
-        answer = guest.post("/tenants/beta/resume")
+        # Already paused: it stays a pause of the operator.
+        assert tenant_user.post("/tenants/beta/pause").json()["changed"] is False
+        answer = tenant_user.post("/tenants/beta/resume")
         assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
-        assert "it was not somebody of beta who paused it" in answer.json()["detail"]
+        assert "no user of beta set this pause" in answer.json()["detail"]
         assert one(connection, "select count(*) from sereno.pauses") == 1
         assert ask("operator").post("/tenants/beta/resume").json()["changed"] is True
     assert one(connection, "select count(*) from sereno.audit where action = 'tenant.resume'") == len(stops)
 
 
-def test_a_tenant_lifts_what_its_own_people_have_stopped(ask: Ask, connection: Connection) -> None:
+def test_a_tenant_can_end_its_own_pause(ask: Ask, connection: Connection) -> None:
     assert ask("operator", tenant="beta").post("/tenants/beta/pause").json()["changed"] is True
     other = ask("operator", tenant="beta")
     assert other.post("/tenants/beta/resume").json()["changed"] is True
@@ -132,12 +132,12 @@ def test_a_tenant_lifts_what_its_own_people_have_stopped(ask: Ask, connection: C
     assert one(connection, "select count(*) from sereno.pauses") == 0
 
 
-def test_what_the_house_stops_too_is_the_houses_to_lift(ask: Ask, connection: Connection) -> None:
-    guest, context = ask("operator", tenant="beta"), ask("operator")
-    assert guest.post("/tenants/beta/pause").json()["changed"] is True
+def test_a_pause_that_an_operator_sets_too_is_the_operators(ask: Ask, connection: Connection) -> None:
+    tenant_user, context = ask("operator", tenant="beta"), ask("operator")
+    assert tenant_user.post("/tenants/beta/pause").json()["changed"] is True
     assert context.post("/tenants/beta/pause").json()["changed"] is True
-    assert guest.post("/tenants/beta/pause").json()["changed"] is False
-    assert guest.post("/tenants/beta/resume").status_code == 403
+    assert tenant_user.post("/tenants/beta/pause").json()["changed"] is False
+    assert tenant_user.post("/tenants/beta/resume").status_code == 403
     assert context.post("/tenants/beta/pause").json()["changed"] is False
     assert context.post("/tenants/beta/resume").json()["changed"] is True
     assert one(connection, "select count(*) from sereno.pauses") == 0
@@ -146,7 +146,7 @@ def test_what_the_house_stops_too_is_the_houses_to_lift(ask: Ask, connection: Co
 # Secrets
 
 
-def test_an_export_hides_secrets_from_those_who_only_look(app: Sereno, ask: Ask) -> None:
+def test_an_export_masks_secrets_for_viewers(app: Sereno, ask: Ask) -> None:
     @app.task
     def work(password: str) -> None: ...
 
@@ -160,7 +160,7 @@ def test_an_export_hides_secrets_from_those_who_only_look(app: Sereno, ask: Ask)
         assert [each["args"] for each in whole] == [{"password": HUNTER}]
 
 
-def test_what_is_kept_with_a_recipient_hides_secrets_from_those_who_only_look(app: Sereno, ask: Ask) -> None:
+def test_data_of_a_recipient_is_masked_for_viewers(app: Sereno, ask: Ask) -> None:
     data = {"api_key": HUNTER, "name": "Ana"}
     app.recipients.upsert("user:7", {}, data=data, tenant="beta")
     for tenant in (None, "beta"):
@@ -172,9 +172,7 @@ def test_what_is_kept_with_a_recipient_hides_secrets_from_those_who_only_look(ap
         assert whole.json()["recipient"]["data"] == data
 
 
-def test_a_preview_of_the_last_event_hides_secrets_from_those_who_only_look(
-    app: Sereno, ask: Ask, tmp_path: Path
-) -> None:
+def test_a_preview_of_the_last_event_is_masked_for_viewers(app: Sereno, ask: Ask, tmp_path: Path) -> None:
     folder = tmp_path / "login"
     folder.mkdir()
     (folder / "email.title.j2").write_text("{{ code }}")
@@ -185,6 +183,6 @@ def test_a_preview_of_the_last_event_hides_secrets_from_those_who_only_look(
     shown = ask("viewer").post("/templates/preview", json=trial | {"last": True}).json()
     assert (shown["title"], shown["body"]) == ("T7", "With ********")
     assert ask("operator").post("/templates/preview", json=trial | {"last": True}).json()["body"] == f"With {HUNTER}"
-    # What somebody brings along is theirs.
+    # A payload that the user sends is not masked.
     own = {"payload": {"code": "x", "password": "mine"}}
     assert ask("viewer").post("/templates/preview", json=trial | own).json()["body"] == "With mine"

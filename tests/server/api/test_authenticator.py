@@ -1,4 +1,4 @@
-"""The doorkeeper: who asks, by a token, a cookie, a proxy, the application around us, or from this machine."""
+"""Authentication: by a token, a cookie, a proxy, the surrounding application, or from this machine."""
 
 import asyncio
 import socket
@@ -48,16 +48,14 @@ def _pause(served: Served, **headers: str) -> int:
 @pytest.mark.parametrize(
     "shown", ["", "Bearer", "Bearer x", "Bearer srn_", "Basic c3I6bg==", "Bearer srn_é", "Bearer srn_" + "x" * 32]
 )
-def test_what_is_no_token_opens_nothing(serve: Serve, shown: str) -> None:
+def test_an_invalid_token_is_refused(serve: Serve, shown: str) -> None:
     answer = httpx.get(f"{serve().url}/api/v1/me", headers={b"Authorization": shown.encode("latin-1")}, timeout=30)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert "sereno token create" in answer.json()["detail"]
 
 
-def test_a_revoked_token_opens_nothing_within_seconds(
-    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is remembered for so long, and not longer."""
+def test_a_revoked_token_is_refused_within_seconds(app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cached for that long, and not longer."""
     began = time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: began, time=time.time)
     monkeypatch.setattr(authenticator, "time", clock)
@@ -72,21 +70,19 @@ def test_a_revoked_token_opens_nothing_within_seconds(
     assert _me(served, Authorization=bearer).status_code == 401
 
 
-def test_an_expired_token_opens_nothing(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
+def test_an_expired_token_is_refused(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
     made = _token(app, expires_in="1h")
     bearer = f"Bearer {made.secret}"
     assert _me(serve(), Authorization=bearer).status_code == 200
     advance(connection, 3601)
-    # Another one, that does not remember it.
+    # Another server, which has not cached it.
     assert _me(serve(), Authorization=bearer).status_code == 401
 
 
 # Cookies
 
 
-def test_a_cookie_stands_for_the_token_that_was_shown(
-    app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cookie_stands_for_its_token(app: Sereno, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     app.override(secret=SECRET)
     made = _token(app, "operator", "r42")
@@ -101,11 +97,11 @@ def test_a_cookie_stands_for_the_token_that_was_shown(
     until(lambda: _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401)
 
 
-def test_no_cookie_for_who_has_shown_no_token(app: Sereno) -> None:
+def test_no_cookie_without_a_token(app: Sereno) -> None:
     assert Authenticator(app.database).cookie(Principal("ada", "admin")) is None
 
 
-def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> None:
+def test_a_forged_cookie_is_refused(app: Sereno, serve: Serve) -> None:
     app.override(secret=SECRET)
     served, number, soon = serve(), _token(app).token.id, int(time.time()) + 60
     good = make_cookie(SECRET.encode(), number, soon)
@@ -126,12 +122,12 @@ def test_a_cookie_that_is_not_ours_opens_nothing(app: Sereno, serve: Serve) -> N
         assert _me(served, Cookie=f"{COOKIE}={cookie}").status_code == 401
 
 
-def test_a_cookie_of_another_start_opens_nothing_without_a_secret(app: Sereno, serve: Serve) -> None:
+def test_without_a_secret_cookies_end_with_the_process(app: Sereno, serve: Serve) -> None:
     cookie = Authenticator(app.database).cookie(Principal("ada", "admin", None, _token(app).token.id))
     assert _me(serve(), Cookie=f"{COOKIE}={cookie}").status_code == 401
 
 
-def test_a_page_elsewhere_changes_nothing_with_somebodys_cookie(app: Sereno, serve: Serve) -> None:
+def test_a_page_of_another_origin_changes_nothing_with_a_cookie(app: Sereno, serve: Serve) -> None:
     app.override(secret=SECRET)
     served, made = serve(), _token(app)
     cookie = f"{COOKIE}={make_cookie(SECRET.encode(), made.token.id, int(time.time()) + 60)}"
@@ -141,7 +137,7 @@ def test_a_page_elsewhere_changes_nothing_with_somebodys_cookie(app: Sereno, ser
     assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-site") == 401
     assert _pause(served, Cookie=cookie, Origin=served.url) == 200
     assert _pause(served, Cookie=cookie, Sec_Fetch_Site="same-origin") == 200
-    # A program elsewhere that holds the token itself was told to.
+    # A program elsewhere that has the token itself is authorized.
     assert _pause(served, Authorization=f"Bearer {made.secret}", Origin="http://evil.example") == 200
 
 
@@ -159,7 +155,7 @@ def test_open_to_this_machine_alone(serve: Serve) -> None:
         assert _pause(served, Host=host) == 401
 
 
-def test_a_page_elsewhere_changes_nothing_on_an_open_server(serve: Serve) -> None:
+def test_a_page_of_another_origin_changes_nothing_on_an_open_server(serve: Serve) -> None:
     served = serve(is_open=True)
     assert _pause(served, Origin="http://evil.example") == 401
     assert _pause(served, Origin="null") == 401
@@ -168,10 +164,10 @@ def test_a_page_elsewhere_changes_nothing_on_an_open_server(serve: Serve) -> Non
     assert _pause(served) == 200
 
 
-# What else decides
+# Read-only servers, proxies and applications
 
 
-def test_nobody_changes_anything_on_a_read_only_server(app: Sereno, serve: Serve) -> None:
+def test_a_read_only_server_refuses_changes(app: Sereno, serve: Serve) -> None:
     app.override(read_only=True)
     assert _pause(serve(is_open=True)) == 403
     served, bearer = serve(), f"Bearer {_token(app).secret}"
@@ -193,7 +189,7 @@ def test_a_read_only_server_does_not_even_write_that_a_token_was_used(
     assert connection.execute("select used_at is null from sereno.tokens").fetchall() == [(False,)]
 
 
-def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
+def test_a_proxy_names_the_user(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served = serve()
     assert _me(served, X_User="ada").json() == {"name": "ada", "role": "operator", "tenant": None}
@@ -204,7 +200,7 @@ def test_a_proxy_says_who_it_has_let_in(app: Sereno, serve: Serve) -> None:
     assert _me(served, X_User="eve", Authorization=bearer).json()["role"] == "viewer"
 
 
-def test_nobody_but_a_trusted_proxy_says_who_asks(app: Sereno, serve: Serve) -> None:
+def test_only_a_trusted_proxy_names_the_user(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["10.0.0.0/8"])
     served = serve()
     assert _me(served, X_User="ada").status_code == 401
@@ -213,8 +209,8 @@ def test_nobody_but_a_trusted_proxy_says_who_asks(app: Sereno, serve: Serve) -> 
         app.override(trusted_proxies=[])
 
 
-def test_what_a_proxy_hands_over_is_not_from_this_machine(app: Sereno, serve: Serve) -> None:
-    """Whoever stands behind it may be anywhere, whether its headers are trusted or not."""
+def test_a_forwarded_request_is_not_from_this_machine(app: Sereno, serve: Serve) -> None:
+    """The client behind a proxy may be anywhere, whether its headers are trusted or not."""
     served = serve(is_open=True)
     for trusted in ([], ["127.0.0.1"]):
         app.override(trusted_proxies=trusted)
@@ -223,11 +219,11 @@ def test_what_a_proxy_hands_over_is_not_from_this_machine(app: Sereno, serve: Se
     assert _me(served).status_code == 200
 
 
-def test_a_header_is_nothing_where_no_proxy_is_named(serve: Serve) -> None:
+def test_the_header_is_ignored_without_a_trusted_proxy(serve: Serve) -> None:
     assert _me(serve(), X_User="ada", X_Forwarded_User="ada", Remote_User="ada").status_code == 401
 
 
-def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> None:
+def test_the_surrounding_application_authenticates(app: Sereno, serve: Serve) -> None:
     async def authenticate(request: HTTPConnection) -> Principal | None:
         await asyncio.sleep(0)
         name = request.headers.get("x-session")
@@ -236,11 +232,11 @@ def test_the_application_around_us_knows_who_asks(app: Sereno, serve: Serve) -> 
     served = serve(authenticate=authenticate)
     assert _me(served, X_Session="ada").json() == {"name": "ada", "role": "operator", "tenant": "r42"}
     assert _pause(served, X_Session="ada") == 403
-    # Its word alone counts.
+    # Only its result counts.
     assert _me(served, Authorization=f"Bearer {_token(app).secret}").status_code == 401
 
 
-def test_a_page_elsewhere_changes_nothing_through_the_application_around_us(serve: Serve) -> None:
+def test_a_page_of_another_origin_changes_nothing_through_the_application(serve: Serve) -> None:
     async def authenticate(request: HTTPConnection) -> Principal | None:
         await asyncio.sleep(0)
         return Principal("ada", "admin") if "session" in request.cookies or "authorization" in request.headers else None
@@ -250,7 +246,7 @@ def test_a_page_elsewhere_changes_nothing_through_the_application_around_us(serv
     assert _pause(served, Cookie="session=1", Sec_Fetch_Site="cross-site") == 403
     assert _pause(served, Authorization="Basic YTpi", Origin="null") == 403
     assert _me(served, Cookie="session=1", Origin="http://evil.example").status_code == 200
-    # A browser never sends this one by itself.
+    # A browser never sends this header by itself.
     assert _pause(served, Authorization="Bearer x", Origin="http://evil.example") == 200
     assert _pause(served, Cookie="session=1") == 200
 
@@ -262,14 +258,14 @@ def _line(served: Served, *headers: str, request: str = "GET /api/v1/me") -> int
         return int(wire.recv(4000).split()[1])
 
 
-def test_a_host_or_an_origin_that_makes_no_sense_is_nobody(app: Sereno, serve: Serve) -> None:
+def test_an_invalid_host_or_origin_is_not_authenticated(app: Sereno, serve: Serve) -> None:
     app.override(secret=SECRET)
     assert _line(serve(is_open=True), "Host: [") == 401
     cookie = make_cookie(SECRET.encode(), _token(app).token.id, int(time.time()) + 60)
     assert _pause(serve(), Cookie=f"{COOKIE}={cookie}", Origin="http://[") == 401
 
 
-def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
+def test_a_page_of_another_origin_changes_nothing_through_a_proxy(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served = serve()
     assert _pause(served, X_User="ada", Origin="http://evil.example") == 401
@@ -277,14 +273,14 @@ def test_a_page_elsewhere_changes_nothing_through_a_proxy(app: Sereno, serve: Se
     assert _pause(served, X_User="ada", Sec_Fetch_Site="same-origin") == 200
 
 
-async def test_open_to_nobody_who_comes_from_elsewhere(app: Sereno) -> None:
+async def test_an_open_server_refuses_other_machines(app: Sereno) -> None:
     authenticator = Authenticator(app.database, is_open=True)
     for client, is_let_in in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("unix", False)):
         scope = {"type": "http", "method": "GET", "headers": [(b"host", b"localhost")], "client": (client, 1)}
         assert (await authenticator.who(HTTPConnection(scope)) is not None) is is_let_in
 
 
-def test_an_answer_is_given_again_to_the_same_alone(app: Sereno, serve: Serve) -> None:
+def test_a_stored_response_is_repeated_only_to_the_same_user(app: Sereno, serve: Serve) -> None:
     app.override(proxy_user_header="X-User", proxy_user_role="operator", trusted_proxies=["127.0.0.1"])
     served, made = serve(), _token(app)
     url, key = f"{served.url}/api/v1/queues/q/pause", {"Idempotency-Key": "k"}
@@ -299,21 +295,19 @@ def test_an_admin_still_sees_everything_on_a_read_only_server(app: Sereno, serve
     assert httpx.get(f"{serve().url}/api/v1/settings", headers=bearer, timeout=30).status_code == 200
 
 
-def test_a_database_that_is_not_ready_is_said_to_be_so(
-    app: Sereno, serve: Serve, connection: psycopg.Connection
-) -> None:
+def test_a_database_without_a_schema_gets_a_message(app: Sereno, serve: Serve, connection: psycopg.Connection) -> None:
     served = serve(is_open=True)
     connection.execute("alter schema sereno rename to elsewhere")
     assert httpx.get(f"{served.url}/api/v1/queues", timeout=30).status_code == 503
 
 
 @pytest.mark.parametrize("body", [b'{"note": "\xff"}', b"9" * 5000, b"[" * 50_000])
-def test_a_body_that_cannot_be_read(serve: Serve, body: bytes) -> None:
+def test_an_unreadable_body_is_refused(serve: Serve, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/q/pause", content=body, headers=headers, timeout=30)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
 
 
-def test_a_name_that_no_path_can_hold_is_not_there(serve: Serve) -> None:
+def test_a_name_that_no_path_can_hold_is_not_found(serve: Serve) -> None:
     answer = httpx.post(f"{serve(is_open=True).url}/api/v1/queues/a%0Ab/pause", timeout=30)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")

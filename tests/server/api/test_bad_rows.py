@@ -1,4 +1,4 @@
-"""A row that cannot be shown is shown as such, and hides no other: in lists, exports, pages and on the command line."""
+"""An unreadable row is shown as such, and hides no other: in lists, exports, pages and on the command line."""
 
 import json
 
@@ -23,13 +23,13 @@ def nested(depth: int) -> str:
 
 @pytest.fixture
 def bad(app: Sereno, connection: psycopg.Connection) -> list[int]:
-    """Schedules, jobs, events and deliveries that nobody can read, among others of the same kind; ids of the jobs."""
+    """Unreadable schedules, jobs, events and deliveries, among others of the same kind; ids of the jobs."""
 
     @app.task
     def work(a: int = 0) -> None: ...
 
     with connection.transaction():
-        # As rows of an earlier version: today the tables refuse them.
+        # As in rows of an earlier version: today the tables refuse them.
         for table in ("jobs", "schedules", "events", "recipients", "steps"):
             found = connection.execute(
                 "select conname from pg_constraint where conrelid = %s::regclass and contype = 'c'", [f"sereno.{table}"]
@@ -104,7 +104,7 @@ def test_jobs_events_and_recipients_that_cannot_be_shown_hide_no_others(
         assert NOT_SHOWN in operator.post(f"/jobs/{job}/reveal").json()["arguments"], job
 
 
-def test_pages_show_what_can_be_shown(bad: list[int], ask: Ask, served: Served) -> None:
+def test_pages_show_the_readable_rows(bad: list[int], ask: Ask, served: Served) -> None:
     admin = ask("admin")
     events = [each["id"] for each in admin.get("/events").json()["items"]]
     paths = ["/schedules", "/schedule?key=plain", "/jobs", "/notifications", "/recipients"]
@@ -115,7 +115,7 @@ def test_pages_show_what_can_be_shown(bad: list[int], ask: Ask, served: Served) 
         assert answer.status_code == 200, (path, answer.status_code)
 
 
-def test_the_command_line_shows_what_can_be_shown(bad: list[int], database_url: str) -> None:
+def test_the_command_line_shows_the_readable_rows(bad: list[int], database_url: str) -> None:
     runner = CliRunner(env={"SERENO_DATABASE_URL": database_url})
     for command in (
         ["schedule", "list"],
@@ -129,8 +129,8 @@ def test_the_command_line_shows_what_can_be_shown(bad: list[int], database_url: 
         assert result.exit_code == 0, (command, result.output, result.exception)
 
 
-def test_what_was_not_shown_is_not_brought_in_or_run(bad: list[int], ask: Ask) -> None:
-    """An export with a gap does not become a schedule with a gap, and no job is made from what cannot be read."""
+def test_unreadable_rows_are_neither_imported_nor_run(bad: list[int], ask: Ask) -> None:
+    """An export with a gap is not imported, and no job is created from an unreadable row."""
     admin = ask("admin")
     exported = admin.get("/schedules/export").json()["items"]
     brought = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
@@ -140,7 +140,7 @@ def test_what_was_not_shown_is_not_brought_in_or_run(bad: list[int], ask: Ask) -
 
 
 def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: Ask) -> None:
-    """A list names their size; the schedule itself and an export have them, and a page of an export ends in time."""
+    """A list has their size; the schedule itself and an export have them, and a page of an export is bounded."""
 
     @app.task
     def work(text: str) -> None: ...
@@ -167,6 +167,6 @@ def test_large_arguments_of_schedules_are_not_part_of_a_list(app: Sereno, ask: A
 
 
 def test_operations_agree_with_the_api(bad: list[int], app: Sereno) -> None:
-    """What the library reads is marked in the same way."""
+    """The library marks unreadable rows in the same way."""
     assert NOT_SHOWN in app.database.run(jobs.show(bad[-1])).job.args
     assert NOT_SHOWN in app.database.run(schedules.show("deep:900")).schedule.args

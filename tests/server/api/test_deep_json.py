@@ -31,7 +31,7 @@ def given(depth: int) -> dict[str, Any]:
     return {"value": value}
 
 
-def test_what_is_nested_too_deep_is_refused_with_words(tasks: Sereno, ask: Ask) -> None:
+def test_json_that_is_nested_too_deeply_is_refused_with_a_message(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     for depth, wanted in ((100, {200, 201}), (101, {422}), (400, {422})):
         arguments = given(depth)

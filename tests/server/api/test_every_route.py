@@ -1,4 +1,4 @@
-"""Every operation of the document, asked by everybody: who may not is turned away, and no tenant hears of another."""
+"""Every operation of the document, with every kind of user: roles are enforced, and tenants are isolated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def admin(ask: Ask, tenants: tuple[Things, Things]) -> httpx.Client:
 
 @pytest.fixture
 def document(admin: httpx.Client) -> Document:
-    """The same for every server, and the work of most of a second: written once."""
+    """The document is the same for every server and takes most of a second: built once."""
     if not _document:
         _document.update(admin.get("/openapi.json").json())
     return _document
@@ -47,7 +47,7 @@ def document(admin: httpx.Client) -> Document:
 
 @pytest.fixture
 def shut_out(app: Sereno, served: Served, connection: psycopg.Connection) -> Iterator[dict[str, httpx.Client]]:
-    """Those who have no name here, or have none any more."""
+    """Clients without a valid token."""
     revoked, expired = (
         app.database.run(create(name, "admin", expires_in="1h", actor="test")).secret for name in ("gone", "late")
     )
@@ -71,18 +71,20 @@ def shut_out(app: Sereno, served: Served, connection: psycopg.Connection) -> Ite
         client.close()
 
 
-def test_every_operation_is_known_here_and_says_who_may_use_it(document: Document, ann: Things) -> None:
+def test_every_operation_is_known_here_and_declares_its_role(document: Document, ann: Things) -> None:
     named = {operation.name: operation for operation in operations(document)}
     assert sorted(named.keys() - requests(ann).keys()) == [], "say in tests/server/api/world.py how it is asked"
     assert sorted(requests(ann).keys() - named.keys()) == [], "there is no such operation any more"
     for operation in named.values():
         assert operation.role in (*ROLES, None), operation.name
         assert isinstance(operation.about["x-of-tenants"], bool), operation.name
-        # Nobody but providers, who sign what they say, comes in without a name.
+        # Only the callbacks of providers, which are signed, need no token.
         assert operation.role is not None or operation.path.startswith("/callbacks/"), operation.name
 
 
-def test_who_has_no_name_is_turned_away(document: Document, ann: Things, shut_out: dict[str, httpx.Client]) -> None:
+def test_requests_without_a_valid_token_are_refused(
+    document: Document, ann: Things, shut_out: dict[str, httpx.Client]
+) -> None:
     for operation in operations(document):
         for who, client in shut_out.items():
             answer = _ask(client, operation, ann)
@@ -95,7 +97,9 @@ def test_who_has_no_name_is_turned_away(document: Document, ann: Things, shut_ou
             assert not ann.is_in(answer.text)
 
 
-def test_who_may_not_is_turned_away(document: Document, ann: Things, ask: Ask, connection: psycopg.Connection) -> None:
+def test_requests_without_the_role_are_refused(
+    document: Document, ann: Things, ask: Ask, connection: psycopg.Connection
+) -> None:
     clients = {role: ask(role) for role in ROLES}
     of_tenant = {role: ask(role, tenant=ann.tenant) for role in ROLES}
     before = _rows(connection)
@@ -113,8 +117,8 @@ def test_who_may_not_is_turned_away(document: Document, ann: Things, ask: Ask, c
     assert _rows(connection) == before, "somebody who may not has changed something"
 
 
-def test_who_may_is_let_in(document: Document, ann: Things, ask: Ask) -> None:
-    """The lowest role that may gets what it asks for; those above are let in too, whatever is left for them."""
+def test_requests_with_the_role_are_accepted(document: Document, ann: Things, ask: Ask) -> None:
+    """The lowest role that may gets a success; higher ones are accepted, whatever is left for them."""
     clients = {role: ask(role) for role in ROLES}
     for operation in operations(document):
         lowest = 0 if operation.role is None else ROLES.index(operation.role)
@@ -125,7 +129,7 @@ def test_who_may_is_let_in(document: Document, ann: Things, ask: Ask) -> None:
             assert str(answer.status_code) in operation.about["responses"], (operation.name, answer.text)
 
 
-def test_no_tenant_hears_of_another(
+def test_no_response_contains_data_of_another_tenant(
     document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask, connection: psycopg.Connection
 ) -> None:
     bob = ask("admin", tenant=tenants[1].tenant)
@@ -143,10 +147,10 @@ def test_no_tenant_hears_of_another(
     assert {table: rows for table, rows in lost.items() if any(map(ann.is_in, rows))} == {}, "bob changed what is ann's"
 
 
-def test_what_is_anothers_is_answered_as_what_is_not_there(
+def test_rows_of_another_tenant_are_treated_as_missing(
     document: Document, ann: Things, tenants: tuple[Things, Things], ask: Ask
 ) -> None:
-    """What a key that is to be written tells is that it is taken or free; nothing else tells even that."""
+    """Only an operation that writes a key reveals that it is taken."""
     bob = ask("admin", tenant=tenants[1].tenant)
     nobody = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
     for operation in operations(document):
@@ -155,8 +159,8 @@ def test_what_is_anothers_is_answered_as_what_is_not_there(
             assert theirs.status_code == missing.status_code, (operation.name, theirs.text, missing.text)
 
 
-def test_a_tenant_sees_what_is_theirs(document: Document, ann: Things, ask: Ask) -> None:
-    """Else the walk above would prove nothing."""
+def test_a_tenant_sees_its_own_rows(document: Document, ann: Things, ask: Ask) -> None:
+    """Otherwise the tests above would prove nothing."""
     client = ask("admin", tenant=ann.tenant)
     seen = []
     for operation in operations(document):
@@ -177,7 +181,7 @@ def _ask(client: httpx.Client, operation: Operation, things: Things) -> httpx.Re
 def _ways_to_ask(
     operation: Operation, request: dict[str, Any], things: Things, document: Document
 ) -> Iterator[dict[str, Any]]:
-    """As it is; without a tenant; and with the tenant named wherever one can be."""
+    """Return the request as it is; without a tenant; and with the tenant named wherever possible."""
     yield request
     params = request.get("params", {})
     if "tenant" in params:
@@ -196,7 +200,7 @@ def _body_fields(operation: Operation, document: Document) -> set[str]:
 
 
 def _without(text: str, request: Any) -> str:
-    """What was heard, but for what was said oneself."""
+    """Return the response without the values of the request itself."""
     for said in sorted(_texts(request), key=len, reverse=True):
         text = text.replace(said, "…")
     return text
@@ -214,7 +218,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _rows(connection: psycopg.Connection) -> dict[str, set[str]]:
-    """Everything that there is, but for what is written about those who ask."""
+    """Return the state of the database, without rows about the requests themselves."""
     tables = connection.execute(
         "select relname from pg_class join pg_namespace n on n.oid = relnamespace "
         "where nspname = 'sereno' and relkind = 'r' and relname not in ('tokens', 'answers')"

@@ -1,4 +1,4 @@
-"""What an error says is masked for those who only look, and what is masked for them is not found by a search."""
+"""Error texts are masked for viewers, and masked values are not found by a search."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ PAGES = ("/", "/jobs", "/schedules", "/schedule?key=k", "/errors", "/trace?id=t-
 
 @pytest.fixture
 def failed(app: Sereno, connection: psycopg.Connection) -> int:
-    """A dead letter, an attempt, a schedule with a fire, a kind of failure and a delivery that say it. The first."""
+    """A dead letter, an attempt, a schedule with a fire, an error group and a delivery that contain it. The first."""
 
     @app.task
     def work() -> None: ...
@@ -76,7 +76,7 @@ def failed(app: Sereno, connection: psycopg.Connection) -> int:
 
 
 def places(dead: int) -> list[str]:
-    """Where an error is shown."""
+    """The paths where an error is shown."""
     return [
         "/jobs",
         f"/jobs/{dead}",
@@ -92,8 +92,8 @@ def places(dead: int) -> list[str]:
     ]
 
 
-def test_errors_are_masked_for_those_who_only_look(failed: int, ask: Ask, served: Served) -> None:
-    """In every answer and on every page; operators, who work with them, see them whole."""
+def test_errors_are_masked_for_viewers(failed: int, ask: Ask, served: Served) -> None:
+    """In every response and on every page; operators see them unmasked."""
     for client in (ask("viewer"), ask("viewer", tenant="acme")):
         for place in places(failed):
             answer = client.get(place)
@@ -124,7 +124,7 @@ def found(client: httpx.Client, path: str, **params: Any) -> int:
     return len(answer.json()["items"])
 
 
-def test_the_audit_is_masked_for_those_who_only_look(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
+def test_the_audit_is_masked_for_viewers(ask: Ask, served: Served, connection: psycopg.Connection) -> None:
     detail = {"sql": f"select * from deliveries where address = '{PERSON}'", "filter": {"password": SECRET}, "count": 7}
     connection.execute(
         "insert into sereno.audit (actor, action, subject, detail) values ('a', 'archive.query', 'archive', %s)",
@@ -142,8 +142,8 @@ def test_the_audit_is_masked_for_those_who_only_look(ask: Ask, served: Served, c
     assert whole["detail"] == detail
 
 
-def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, ask: Ask) -> None:
-    """The guess was like what was said, the stars like what is seen of it: a right guess found the row."""
+def test_a_second_pattern_does_not_confirm_a_guess(failed: int, ask: Ask) -> None:
+    """One pattern was the guess, the other matched the mask: a right guess found the row."""
     viewer, operator = ask("viewer"), ask("operator")
     searches = {
         "/schedules": 'error:*{}*,*"********"*',
@@ -158,8 +158,8 @@ def test_a_second_pattern_does_not_tell_whether_a_guess_is_right(failed: int, as
     assert found(viewer, "/deliveries", q='reason:*hunter2x*,*"********"*') == 0
 
 
-def test_what_is_masked_is_not_found(failed: int, ask: Ask, served: Served) -> None:
-    """By no part of it, in no list; what is seen is found, and operators find all."""
+def test_masked_values_are_not_found(failed: int, ask: Ask, served: Served) -> None:
+    """By no part of it, in no list; unmasked parts are found, and operators find all."""
     viewer, operator = ask("viewer"), ask("operator")
     parts = (SECRET, SECRET[2:6], PERSON, "carl", "example.org", SECRET.upper())
     for part in parts:
@@ -173,7 +173,7 @@ def test_what_is_masked_is_not_found(failed: int, ask: Ask, served: Served) -> N
             assert found(client, "/deliveries", q=f"reason:*{part}*") == number, part
             assert found(client, "/errors", q=f"message:*{part}*") == number, part
             assert found(client, "/errors", q=part) == number, part
-        # Nor by what is left when it is excluded.
+        # Nor by excluding it.
         assert found(viewer, "/errors", q=f"-message:*{part}*") == 1, part
         assert f"jobs?job={failed}" not in viewer.get(f"{served.url}/jobs", params={"q": f"error:{part}"}).text, part
     for client in (viewer, operator):
@@ -182,8 +182,8 @@ def test_what_is_masked_is_not_found(failed: int, ask: Ask, served: Served) -> N
         assert found(client, "/errors", q="message:*login*") == 1
 
 
-def test_two_who_see_different_things_do_not_share_a_look(failed: int, ask: Ask, served: Served) -> None:
-    """An operator's page that was just looked at is not what a viewer gets, nor the other way round."""
+def test_masked_and_unmasked_results_are_cached_apart(failed: int, ask: Ask, served: Served) -> None:
+    """An operator's cached page is not shown to a viewer, nor the reverse."""
     viewer, operator = ask("viewer"), ask("operator")
     for _ in range(2):
         assert SECRET in operator.get(f"{served.url}/jobs").text
@@ -210,8 +210,8 @@ CASES = [
 ]
 
 
-def test_the_database_leaves_nothing_to_be_found_that_is_not_seen(connection: psycopg.Connection) -> None:
-    """Whatever the mask of the server hides, the one by which viewers search hides too."""
+def test_the_mask_of_searches_covers_the_mask_of_the_server(connection: psycopg.Connection) -> None:
+    """Whatever the server's mask hides, the mask of viewers' searches hides, too."""
     for said in CASES:
         (left,) = connection.execute("select sereno.masked(%s)", [said]).fetchone() or ("",)
         seen = masked(said)
@@ -221,12 +221,12 @@ def test_the_database_leaves_nothing_to_be_found_that_is_not_seen(connection: ps
 
 
 def _parts(text: str) -> set[str]:
-    """Every stretch of five characters."""
+    """Return every substring of five characters."""
     return {text[at : at + 5] for at in range(len(text) - 4)}
 
 
-def test_rows_are_not_changed_where_others_see_them(failed: int, app: Sereno) -> None:
-    """What is hidden is hidden in a copy."""
+def test_masking_does_not_change_cached_rows(failed: int, app: Sereno) -> None:
+    """A copy is masked."""
     row = app.database.run(jobs.show(failed))
     shown = hidden(row)
     assert (row.job.error_message, shown.job.error_message) == (SAID, masked(SAID))

@@ -1,4 +1,4 @@
-"""The document is true: whatever is sent, the server answers as it says there, and never with an error of its own."""
+"""The OpenAPI document is true: every response is as documented, and never an internal error."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from sereno import Sereno
 from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Operation, Things, fill, fill_over_http, operations
 
-# Of each operation, for each of two who ask: the whole stays well under a minute.
+# Requests per operation and user: the whole test stays well under a minute.
 EXAMPLES = 4
 CHECKS = [
     not_a_server_error,
@@ -32,7 +32,7 @@ CHECKS = [
 
 @pytest.fixture
 def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
-    """Things to ask about. No number that somebody guesses is that of the token with which they ask."""
+    """Rows to send requests about. No guessed number is the id of the token in use."""
     connection.execute("select setval(pg_get_serial_sequence('sereno.tokens', 'id'), 3000000000000000000)")
     ann = Things("a", "canary-ann")
     fill(app, ann)
@@ -41,7 +41,7 @@ def tenant(app: Sereno, ask: Ask, connection: psycopg.Connection) -> str:
 
 
 @pytest.mark.parametrize("of_tenant", [False, True], ids=["everybody's", "a tenant's"])
-def test_every_answer_is_as_declared(served: Served, ask: Ask, tenant: str, of_tenant: bool) -> None:
+def test_every_response_is_as_documented(served: Served, ask: Ask, tenant: str, of_tenant: bool) -> None:
     client = ask("admin", tenant=tenant if of_tenant else None)
     token = {"Authorization": client.headers["authorization"]}
     schema = schemathesis.openapi.from_url(f"{served.url}/api/v1/openapi.json")
@@ -69,7 +69,7 @@ def _exercise(operation: Any, url: str, token: dict[str, str]) -> None:
     )
     @given(case=operation.as_strategy())
     def run(case: Any) -> None:
-        # Whoever asks takes these away, with what is before them: it is another path then.
+        # Clients normalize these and the segment before them: it is another path then.
         assume(not {".", ".."} & set((case.path_parameters or {}).values()))
         response = case.call(base_url=url, headers=token, timeout=30)
         case.validate_response(response, checks=CHECKS)

@@ -1,4 +1,4 @@
-"""For whoever keeps the server alive: yes or no, and nothing else, to anybody."""
+"""Health probes: yes or no, and nothing else, without a token."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from tests.facts import until
 from tests.server.api.conftest import Served
 
 
-def test_anybody_may_ask_whether_it_lives(served: Served) -> None:
+def test_livez_needs_no_token(served: Served) -> None:
     for path in ("livez", "readyz"):
         answer = httpx.get(f"{served.url}/{path}", timeout=30)
         assert (answer.status_code, answer.text) == (200, "ok\n")
 
 
-def test_it_lives_without_its_database_and_is_not_ready(
+def test_without_a_database_it_is_live_and_not_ready(
     serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:
     served = serve()

@@ -1,4 +1,4 @@
-"""One grammar in every list over HTTP: refused with its place, a tenant's own alone, and nothing masked is guessed."""
+"""One search grammar in every list over HTTP: errors have a position, tenants find their own rows, masks hold."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_every_list_is_searched(ask: Ask, households: tuple[Things, Things]) -> 
     assert answer["schedules"] == 1
 
 
-def test_what_is_not_understood_is_refused_with_its_place(ask: Ask, households: tuple[Things, Things]) -> None:
+def test_an_invalid_search_is_refused_with_its_position(ask: Ask, households: tuple[Things, Things]) -> None:
     client = ask("viewer")
     for path in (*LISTS, fires(households[0])):
         for wrong, at in (("stat:dead", 1), ("one two:3", 5), ('"open', 1), ("a*b", 2), ("x\x00", 2)):
@@ -77,7 +77,7 @@ def test_what_is_not_understood_is_refused_with_its_place(ask: Ask, households: 
         assert (answer.status_code, "did you mean state?" in answer.text) == (422, True)
 
 
-def test_a_tenant_finds_its_own_alone(ask: Ask, households: tuple[Things, Things]) -> None:
+def test_a_tenant_finds_only_its_own_rows(ask: Ask, households: tuple[Things, Things]) -> None:
     ann, bob = households
     client = ask("viewer", tenant=ann.tenant)
     of_tenants = ("/deliveries", "/schedules", "/schedules/export", "/recipients", "/events")
@@ -100,7 +100,7 @@ def test_a_tenant_finds_its_own_alone(ask: Ask, households: tuple[Things, Things
     assert client.get(fires(bob), params={"q": "state:ready"}).status_code == 404
 
 
-def test_what_is_masked_is_not_found_by_guessing(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_masked_values_cannot_be_found_by_guessing(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ana", {}, tenant="a", data={"pin": "1234", "email": "ana@shop.example", "plan": "free"})
     connection.execute(
         """insert into sereno.events (type, tenant, payload, channels)
@@ -124,13 +124,13 @@ def test_what_is_masked_is_not_found_by_guessing(app: Sereno, ask: Ask, connecti
             for guess in masked:
                 refused = viewer.get(path, params={"q": guess})
                 assert refused.status_code == 403, (path, guess)
-                assert "is masked: to search by it takes operator" in refused.json()["detail"]
+                assert "is masked: only an operator can search by it" in refused.json()["detail"]
                 assert operator.get(path, params={"q": guess}).status_code == 200
             assert len(items(operator, path, masked[0])) == len(items(viewer, path, shown)) == 1
             assert items(viewer, path, f"-{shown}") == []
 
 
-def test_deliveries_that_match_are_sent_again(ask: Ask, households: tuple[Things, Things]) -> None:
+def test_deliveries_that_match_are_requeued(ask: Ask, households: tuple[Things, Things]) -> None:
     ann, bob = households
     admin, theirs = ask("operator"), ask("operator", tenant=ann.tenant)
     search = "channel:pager error:too_big"

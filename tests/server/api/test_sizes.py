@@ -1,4 +1,4 @@
-"""How large a request may be, and that no request keeps the server from answering another one."""
+"""Size limits of requests and responses; no request blocks the server for others."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ MANY = 900_000
 DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 TOO_MANY = [f"tag {number}" for number in range(51)]
 TOO_LONG = ["t" * 201]
-# As much as goes along: compact 64 KiB.
+# The largest allowed value: 64 KiB as compact JSON.
 ALLOWED_DATA, LARGE_DATA = {"text": "x" * 65_000}, {"text": "x" * 100_000}
 
 
@@ -31,8 +31,8 @@ def refused(client: httpx.Client, method: str, path: str, body: Any) -> None:
     assert len(answer.content) < 10_000, path
 
 
-def test_a_body_of_a_million_wrong_elements_is_refused_in_a_few_words(app: Sereno, ask: Ask) -> None:
-    """The elements behind the bound are not looked at, so there are few errors to list."""
+def test_a_body_of_a_million_wrong_elements_gets_few_errors(app: Sereno, ask: Ask) -> None:
+    """Elements beyond the limit are not validated, so there are few errors to list."""
     admin = ask("admin")
     numbers = list(range(MANY // 2))
     names = {f"a{number}": 1 for number in range(MANY // 6)}
@@ -63,8 +63,8 @@ CHECKING, ANSWERED = threading.Event(), threading.Event()
 
 
 @pytest.mark.parametrize("way", ["job", "schedule", "import", "event"])
-def test_the_server_answers_others_while_a_request_is_checked(app: Sereno, served: Served, ask: Ask, way: str) -> None:
-    """The check of the one waits until `/livez` has answered the other."""
+def test_other_requests_are_handled_while_one_is_checked(app: Sereno, served: Served, ask: Ask, way: str) -> None:
+    """The check of the first request waits until `/livez` has responded."""
     CHECKING.clear()
     ANSWERED.clear()
 
@@ -135,7 +135,9 @@ def test_data_that_grows_in_the_database_is_refused_as_a_request(ask: Ask) -> No
     assert ask("admin").put("/recipients/user:8", json=numbers).status_code == 422
 
 
-def test_a_job_made_again_keeps_within_the_tags(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_retry_with_other_arguments_respects_the_limit_of_tags(
+    app: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     @app.task
     def work() -> None: ...
 
@@ -147,11 +149,11 @@ def test_a_job_made_again_keeps_within_the_tags(app: Sereno, ask: Ask, connectio
     assert (len(tags), tags[-1]) == (50, f"retry-of:{job.id}")
 
 
-# Answers
+# Responses
 
 
 def pages(client: httpx.Client, path: str, **params: Any) -> list[httpx.Response]:
-    """All pages of a list, as many rows at once as it gives."""
+    """Return all pages of a list, with the largest page size."""
     found, before = [], None
     while True:
         asked = {**params, "limit": 200} | ({} if before is None else {"before": before})
@@ -188,12 +190,12 @@ def test_a_page_of_an_inbox_is_bounded_in_bytes(app: Sereno, ask: Ask, connectio
     second = admin.get("/inbox", params={"recipient": "user:7", "page": 2, "page_size": 10}).json()
     assert [row["id"] for row in second["items"]] == ids[10:20]
     assert second["next"] == ids[19]
-    # The library is asked by code that knows how much it wants.
+    # Library calls have no such limit: the code knows how much it wants.
     assert [row.id for row in app.inbox.list("user:7", most=100)] == ids
 
 
 def test_a_page_of_the_audit_is_bounded_in_bytes(ask: Ask, connection: psycopg.Connection) -> None:
-    """It holds the words of templates, and arguments."""
+    """It contains sources of templates and arguments."""
     admin = ask("admin")
     connection.execute(
         "insert into sereno.audit (actor, action, subject, detail) "
@@ -225,7 +227,7 @@ def test_a_list_of_operations_shows_few_of_their_ids(app: Sereno, ask: Ask, conn
 
 
 def test_a_job_with_very_many_attempts_and_steps_shows_the_newest(ask: Ask, connection: psycopg.Connection) -> None:
-    """A job that was tried again for weeks made an answer of a gigabyte."""
+    """A job that was retried for weeks gave a response of a gigabyte."""
     (job,) = connection.execute("select sereno.enqueue('work')").fetchone() or (0,)
     connection.execute(
         "insert into sereno.attempts (job_id, number, started_at, finished_at, outcome, traceback) "
@@ -245,7 +247,7 @@ def test_a_job_with_very_many_attempts_and_steps_shows_the_newest(ask: Ask, conn
     assert answer.json()["steps"][-1]["name"] == "1500"
 
 
-# Lists that come whole, because they are short in every installation: what fills each, and how many it may hold.
+# Lists without pages, because they are short in every installation: what fills each, and the limit of rows.
 WHOLE_LISTS = {
     "/alerts/rules": "insert into sereno.alert_rules (name, targets, changed_by) select n::text, '[]', 'me'",
     "/channels": "insert into sereno.channel_pauses (channel, account, reason) select 'email', n::text, 'slow'",
@@ -259,8 +261,8 @@ WHOLE_LISTS = {
     "/workers": "insert into sereno.sessions (host, pid, version, queues, tasks, lease_until) "
     "select 'h', n, '1', '{}', '{}', sereno.now() + interval '1 hour'",
 }
-# Lists whose length is that of something else: settings and tasks of the code, days of the archive, queues in use. The
-# queries of /attention, /procedures and /traces have bounds of their own.
+# Lists whose length is that of something else: settings and tasks of the code, days of the archive, queues in use.
+# The queries of /attention, /procedures and /traces have limits of their own.
 FIXED_LISTS = {
     "/archive/days",
     "/archive/whereabouts",
@@ -275,7 +277,7 @@ FIXED_LISTS = {
 MOST_ROWS = 1000
 
 
-def test_a_pause_beyond_the_bound_of_the_list_is_found(app: Sereno, connection: psycopg.Connection, ask: Ask) -> None:
+def test_a_pause_beyond_the_limit_of_the_list_is_found(app: Sereno, connection: psycopg.Connection, ask: Ask) -> None:
     """By its own tenant, and by the explanation of a job that waits for it."""
 
     @app.task

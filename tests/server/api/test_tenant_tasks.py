@@ -1,4 +1,4 @@
-"""Which tasks a token of one tenant can have run over HTTP: only those whose code leaves them open to tenants."""
+"""Which tasks a token of one tenant can run over HTTP: only those that are declared open to tenants."""
 
 import httpx
 import psycopg
@@ -32,7 +32,7 @@ def tasks(app: Sereno) -> Sereno:
 
 
 def ended(app: Sereno, task: str) -> int:
-    """A job of the tenant's, made by the house, that has ended."""
+    """A finished job of the tenant's, created by an operator."""
     made = app.enqueue_many([app.new_job(task, b"{}", JobOptions(tenant="acme"))])[0]
     drive(jobs.cancel(JobFilter(ids=[made.id]), actor="test"), app.database.run)
     return made.id
@@ -54,8 +54,8 @@ def test_a_tenant_enqueues_only_tasks_that_are_open(tasks: Sereno, ask: Ask, con
     assert connection.execute("select count(*) from sereno.schedules where key = 'k'").fetchone() == (0,)
 
 
-def test_a_tenant_sends_back_only_jobs_of_tasks_that_are_open(tasks: Sereno, ask: Ask) -> None:
-    """By id it is refused in words; a filter leaves them out; with other arguments it is refused too."""
+def test_a_tenant_retries_only_jobs_of_open_tasks(tasks: Sereno, ask: Ask) -> None:
+    """By id it is refused with a message; a filter leaves them out; with other arguments it is refused, too."""
     operator = ask("operator", tenant="acme")
     mine = ended(tasks, "work")
     closed = [ended(tasks, task) for task in (PROCEDURE, "purge")]
@@ -72,7 +72,7 @@ def test_a_tenant_sends_back_only_jobs_of_tasks_that_are_open(tasks: Sereno, ask
 
 @pytest.mark.parametrize("task", [PROCEDURE, "purge"])
 def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask: Ask, task: str) -> None:
-    """Of a schedule that the house made for the tenant: now, in the past, and again after a pause."""
+    """For a schedule that an operator created for the tenant: now, in the past, and after a pause."""
     context, tenant = ask("admin"), ask("admin", tenant="acme")
     for key, what in (("closed", task), ("open", "work")):
         made = context.put(f"/schedules/{key}", json={"task": what, "when": DAILY, "tenant": "acme"})
@@ -90,8 +90,8 @@ def test_a_tenant_fires_only_schedules_of_tasks_that_are_open(tasks: Sereno, ask
     assert context.post("/schedules/closed/run").status_code == 201
 
 
-def test_a_server_without_the_code_believes_the_workers(database_url: str, ask: Ask) -> None:
-    """What workers declared is in the database; what nobody declared is closed, and closed wins over open."""
+def test_a_server_without_the_code_uses_what_workers_declared(database_url: str, ask: Ask) -> None:
+    """Declarations of workers are in the database; an undeclared task is closed, and closed wins over open."""
     context = ask("admin")
     tenant = ask("admin", tenant="acme")
     unknown = ("remote", "guarded", PROCEDURE)

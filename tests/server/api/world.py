@@ -1,6 +1,6 @@
-"""A house in which two tenants live, all of whose things carry a canary; and how each operation is asked about them.
+"""Two tenants, all of whose rows contain a canary; and the request of each operation about them.
 
-Whoever adds an operation adds a line to `requests`: what to send so that it means a thing of that tenant.
+A new operation needs a line in `requests`: a request about a row of that tenant.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ PAST = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
 
 @dataclass
 class Things:
-    """What belongs to one tenant. The tenant's own name is another canary, because a request may have to say it."""
+    """The rows of one tenant. The tenant's own name is another canary, because a request may have to contain it."""
 
     tenant: str
     canary: str
@@ -71,7 +71,7 @@ class Things:
 
 @dataclass
 class Operation:
-    """One operation of the document."""
+    """One operation of the OpenAPI document."""
 
     method: str
     path: str
@@ -95,7 +95,7 @@ class Operation:
 
 
 def operations(document: dict[str, Any]) -> Iterator[Operation]:
-    """All of them: who looks first, who deletes last, because nothing is left to look at then."""
+    """Return all operations, reads first and deletions last, because nothing is left to read after them."""
     found = [
         Operation(method.upper(), path, about)
         for path, each in document["paths"].items()
@@ -111,19 +111,19 @@ def operations(document: dict[str, Any]) -> Iterator[Operation]:
 
 
 def send(client: httpx.Client, operation: Operation, request: dict[str, Any]) -> httpx.Response:
-    """With the path filled in, as it stands in the table."""
+    """Return the path with its parameters filled in."""
     given = dict(request)
     path = operation.path.format(**{name: quote(str(value), safe="") for name, value in given.pop("path", {}).items()})
     return client.request(operation.method, path, **given)
 
 
 def fill(app: Sereno, *households: Things) -> None:
-    """Everything that a tenant can have."""
+    """Create everything that a tenant can have."""
 
     @app.task
     def work(text: str) -> None: ...
 
-    # Who runs this has one login for everything.
+    # Tests use one database role for everything.
     app.override(procedures_as_worker=True)
     pager = Pager()
     pager.answers = {things.named("address"): Failed("too_big") for things in households}
@@ -154,22 +154,22 @@ def fill(app: Sereno, *households: Things) -> None:
         things.batch = database.run(_archive(things))
         database.run(_report(things))
         app.procedure(things.report, task=f"report.{things.batch}")
-    # Somebody's table is to be archived: the archive is on.
+    # An application table is to be archived: the archive is on.
     app.archive.table("public.tenders", time="published_at", older_than="365d")
     database.run(error_groups.add(failed))
     asyncio.run(_send(app, households))
 
 
 def _archive(things: Things) -> Statements[int]:
-    """A batch, whose table has nothing in it; rows of many tenants might be."""
+    """Create a batch whose table is empty; it could hold rows of many tenants."""
     new = "select batch from sereno.new_batch(%(kind)s, 'sereno.logs', array['id'], 'at')"
     rows = yield Statement(new, {"kind": f"public.{things.named('table')}"})
     return int(rows[0][0])
 
 
 def _report(things: Things) -> Statements[None]:
-    """A function that jobs may call."""
-    # The driver reads a percent sign, also inside of quotes, as the beginning of a parameter.
+    """Create a function that jobs may call."""
+    # The driver takes a percent sign, also inside of quotes, as the start of a parameter.
     name = things.report.replace("%", "%%")
     yield Statement(f"create function {name}() returns integer language sql as 'select 1'")
     signature = Signature("function", "public", things.named("report"), (), "integer")
@@ -177,7 +177,7 @@ def _report(things: Things) -> Statements[None]:
 
 
 def _say(things: Things) -> Statements[int]:
-    """A line of theirs in the log."""
+    """Create a log line of the tenant."""
     logger = logging.getLogger("sereno.job")
     record = logger.makeRecord(logger.name, logging.WARNING, "", 0, things.named("said"), (), None)
     record.sereno_fields = {"tenant": things.tenant, "trace_id": things.named("trace"), "note": things.named("note")}
@@ -187,7 +187,7 @@ def _say(things: Things) -> Statements[int]:
 
 
 def _alarm(things: Things) -> Statements[int]:
-    """A rule about what is theirs, and what it has found."""
+    """Create an alert rule of the tenant, and an alert of it."""
     target = AlertTarget(channel="pager", address=things.named("address"))
     rule = AlertRule(name=things.named("rule"), targets=[target], tenant=things.tenant, note=things.named("note"))
     yield from alerts.set_rule(rule, actor=things.named("actor"))
@@ -198,7 +198,7 @@ def _alarm(things: Things) -> Statements[int]:
 
 
 async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
-    """Nobody's worker runs here: the deliveries are made and tried by hand."""
+    """No worker runs here: create and send the deliveries directly."""
     for things in households:
         await app.notifications.fanout.fan_out(things.event)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
@@ -206,7 +206,7 @@ async def _send(app: Sereno, households: tuple[Things, ...]) -> None:
 
 
 def fill_over_http(admin: httpx.Client, *households: Things) -> None:
-    """What is easier said than done."""
+    """Insert rows that are hard to create through the API."""
     for things in households:
         schedule = f"/schedules/{things.named('schedule')}"
         definition = _schedule(things) | {"tenant": things.tenant, "note": things.named("note")}
@@ -227,8 +227,8 @@ def _schedule(things: Things) -> dict[str, Any]:
 
 
 def requests(things: Things) -> dict[str, dict[str, Any]]:
-    """How each operation is asked about what is theirs."""
-    return _about_work(things) | _about_schedules(things) | _about_people(things) | _about_the_house(things)
+    """Return the request of each operation about the tenant's rows."""
+    return _about_work(things) | _about_schedules(things) | _about_people(things) | _about_the_system(things)
 
 
 def _about_work(things: Things) -> dict[str, dict[str, Any]]:
@@ -312,7 +312,7 @@ def _about_people(things: Things) -> dict[str, dict[str, Any]]:
     }
 
 
-def _about_the_house(things: Things) -> dict[str, dict[str, Any]]:
+def _about_the_system(things: Things) -> dict[str, dict[str, Any]]:
     limit = {"path": {"name": things.limit}}
     queue = {"path": {"name": things.named("queue")}}
     task = {"path": {"name": "work"}}

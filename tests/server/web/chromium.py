@@ -1,4 +1,4 @@
-"""The Chromium of the system, driven by Playwright: one process for all tests of a worker, on loopback alone."""
+"""The system's Chromium, driven by Playwright: one process for all tests of a worker, on loopback only."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ from playwright.sync_api import Browser, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 NONE_HERE = "no Chromium: apt-get install chromium, or name one in SERENO_TEST_CHROMIUM"
-# It has no business anywhere else, and no proxy may take it there.
+# Loopback only, and without a proxy.
 ALONE = ["--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
 
 
 def find() -> str | None:
-    """The program, if there is one."""
+    """Return the path of the program, if it is installed."""
     named = os.environ.get("SERENO_TEST_CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
 
@@ -39,7 +39,7 @@ class Chromium:
 
     @contextmanager
     def in_use(self) -> Iterator[Browser]:
-        """Meanwhile nothing else of this thread can run a loop."""
+        """Meanwhile no event loop can run in this thread."""
         asyncio._set_running_loop(self._loop)
         try:
             yield self._browser

@@ -1,4 +1,4 @@
-"""A real browser, and the pages that it looks at.
+"""A real browser, and the pages that it opens.
 
 `browse(path, role, tenant, dark=, width=, language=, zone=, status=)` signs somebody in, opens the page and returns it;
 `look_at(page, name)` runs axe on it and keeps a picture in build/screenshots. Without a Chromium these tests are
@@ -25,7 +25,7 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 @pytest.fixture(scope="session")
 def running_chromium() -> Iterator[Chromium]:
-    """One for each process of a test run."""
+    """One browser for each process of a test run."""
     program = chromium.find()
     if program is None:
         pytest.skip(chromium.NONE_HERE)
@@ -36,13 +36,13 @@ def running_chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def site(served: Served) -> Served:
-    """The server whose pages are browsed; `site.url` has no slash at its end."""
+    """The server whose pages are opened; `site.url` has no slash at its end."""
     return served
 
 
 @pytest.fixture
 def browse(app: Sereno, site: Served, running_chromium: Chromium) -> Iterator[Visits]:
-    """Open a page as somebody: `browse("jobs", "viewer", tenant="r42")`."""
+    """Open a page as a user: `browse("jobs", "viewer", tenant="r42")`."""
     visits = Visits(app, site.url, running_chromium)
     yield visits
     visits.close()

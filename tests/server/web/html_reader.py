@@ -1,4 +1,4 @@
-"""A page as it is answered, without a browser: for what it says, and to whom."""
+"""The HTML of a page, without a browser."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Read = Callable[..., httpx.Response]
 
 
 def reader(ask: Ask, served: Served) -> Read:
-    """`read("jobs", "viewer", "ann", q="state:dead")`: somebody of ann looks; a redirect is answered as it is."""
+    """`read("jobs", "viewer", "ann", q="state:dead")`: as a user of ann; redirects are not followed."""
 
     def read(path: str, role: str = "viewer", whose: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, whose).headers["Authorization"]}

@@ -1,4 +1,4 @@
-"""A database that is slow, and one that is away: both are real."""
+"""A slow database, and one that is unavailable: both are real."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from psycopg import sql
 
 @contextmanager
 def locked(database_url: str, *tables: str) -> Iterator[None]:
-    """Somebody holds the tables, and whoever asks for one waits."""
+    """Lock the tables, so that every query waits."""
     with psycopg.connect(database_url) as other:
         for table in tables:
             other.execute(sql.SQL("lock table sereno.{} in access exclusive mode").format(sql.Identifier(table)))
@@ -19,7 +19,7 @@ def locked(database_url: str, *tables: str) -> Iterator[None]:
 
 @contextmanager
 def away(server_url: str, database_url: str) -> Iterator[None]:
-    """Nobody is let in, and everybody is sent home."""
+    """Refuse new connections, and end the existing ones."""
     name = str(psycopg.conninfo.conninfo_to_dict(database_url)["dbname"])
     allow = sql.SQL("alter database {} with allow_connections {}")
     with psycopg.connect(server_url, autocommit=True) as there:

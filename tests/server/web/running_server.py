@@ -1,4 +1,4 @@
-"""Any application on a real socket: ours inside another, or one that comes back."""
+"""An ASGI application on a real socket: a mounted server, or one that restarts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from tests.serving import Serving
 
 @contextmanager
 def running(application: Any, port: int = 0) -> Iterator[str]:
-    """Its address, without a slash at the end. Whoever still listens when it ends is sent away."""
+    """Yield its URL, without a slash at the end. Open connections are closed at the end."""
     server = Serving(application, port, log_level="critical", timeout_graceful_shutdown=1)
     try:
         yield server.url

@@ -1,4 +1,4 @@
-"""Nobody takes everything: looks, time, memory and streams have an end for each who asks, and others go on."""
+"""Reads, time, memory and streams are limited for each user, and others are not affected."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ SLEEPING = (
     "select count(*) from pg_stat_activity "
     "where datname = current_database() and state <> 'idle' and query like 'select pg_sleep%%'"
 )
-# Slow to look for a token in, where every place in it may be the start of one.
+# Slow to scan for a token, where every position may be the start of one.
 HOSTILE = "eyJ-"
 
 Serve = Callable[..., Served]
@@ -41,7 +41,7 @@ async def context(app: Sereno) -> AsyncIterator[ServerContext]:
     await app.database.aclose()
 
 
-# Looks
+# Reads
 
 
 def _client(
@@ -57,10 +57,10 @@ def _client(
     )
 
 
-async def test_who_asks_for_too_much_waits_and_others_do_not(
+async def test_a_user_with_too_many_reads_waits_and_others_do_not(
     app: Sereno, serve: Serve, connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slow for as long as somebody holds a table, and not only for two seconds."""
+    """Slow for as long as a table is locked, and not only for two seconds."""
     app.override(pool_size=2 * MOST_OF_ONE + 2)
     served = serve()
     assert ServerContext.read.__kwdefaults__ is not None
@@ -74,7 +74,7 @@ async def test_who_asks_for_too_much_waits_and_others_do_not(
             await auntil(lambda: one(connection, WAITING) >= MOST_OF_ONE)
             too_many = [each.result() for each in slow if each.done()]
             assert {(each.status_code, each.headers["retry-after"]) for each in too_many} == {(503, "1")}
-            assert "eve looks at too much at once" in too_many[0].json()["detail"]
+            assert "eve has too many requests at once" in too_many[0].json()["detail"]
             assert (await eve.get("/api/v1/operations")).status_code == 503
             assert (await ann.get("/api/v1/operations")).status_code == 200
             assert (await ann.get("/operations")).status_code == 200
@@ -108,13 +108,13 @@ async def test_the_tokens_of_a_tenant_share_its_reads(
             await auntil(lambda: sum(each.done() for each in slow) == 10)
             refused = await theirs[2].get("/api/v1/operations")
             assert refused.status_code == 503
-            assert "the tenant acme looks at too much at once" in refused.json()["detail"]
+            assert "the tenant acme has too many requests at once" in refused.json()["detail"]
             assert (await other.get("/api/v1/operations")).status_code == 200
         answers = [each.status_code for each in await asyncio.gather(*slow)]
         assert (answers.count(200), answers.count(503)) == (MOST_WAITING, 10)
 
 
-async def test_so_many_wait_and_no_more(context: ServerContext, database_url: str) -> None:
+async def test_the_number_of_waiting_reads_is_limited(context: ServerContext, database_url: str) -> None:
     async def read_one(who: str) -> Any:
         ASKING.set(who)
         return await context.read(pauses(), seconds=60.0)
@@ -122,7 +122,7 @@ async def test_so_many_wait_and_no_more(context: ServerContext, database_url: st
     with locked(database_url, "pauses"):
         waiting = [asyncio.create_task(read_one("eve")) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(HTTPError, match="eve looks at too much at once") as refused:
+        with pytest.raises(HTTPError, match="eve has too many requests at once") as refused:
             await asyncio.create_task(read_one("eve"))
         assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
         other = asyncio.create_task(read_one("ann"))
@@ -133,7 +133,7 @@ async def test_so_many_wait_and_no_more(context: ServerContext, database_url: st
     assert context._shares == {}, "nobody is remembered who does not look"
 
 
-async def test_the_usual_pool_has_connections_for_others_too(context: ServerContext, database_url: str) -> None:
+async def test_the_default_pool_has_connections_for_other_users(context: ServerContext, database_url: str) -> None:
     async def read_one(who: str, operation: Operation[Any]) -> Any:
         ASKING.set(who)
         return await context.read(operation, seconds=60.0)
@@ -150,10 +150,10 @@ async def test_the_usual_pool_has_connections_for_others_too(context: ServerCont
             await asyncio.wait(slow)
 
 
-async def test_all_statements_of_a_look_together_have_an_end(
+async def test_all_statements_of_a_read_together_have_a_timeout(
     app: Sereno, context: ServerContext, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by itself may take much longer than all of them."""
+    """Each statement alone may take much longer."""
     form = 0
     size = app.settings.pool_size
 
@@ -172,7 +172,7 @@ async def test_all_statements_of_a_look_together_have_an_end(
     assert [type(each) for each in cut] == [TimeoutError] * size
     assert form > size, "no statement by itself took too long"
     await auntil(lambda: one(connection, SLEEPING) == 0)
-    # Their connections are as good as before: no transaction is left open, and no answer of theirs comes late.
+    # Their connections still work: no transaction is left open, and no late result arrives.
     found = await asyncio.gather(*(context.read(pauses()) for _ in range(2 * size)))
     assert found == [[]] * len(found)
     one_of_ours = "datname = current_database() and pid <> pg_backend_pid()"
@@ -180,10 +180,10 @@ async def test_all_statements_of_a_look_together_have_an_end(
     assert one(connection, open_still) == 0
 
 
-# What is remembered
+# The cache
 
 
-async def test_what_is_large_is_not_remembered(context: ServerContext, app: Sereno, database_url: str) -> None:
+async def test_large_results_are_not_cached(context: ServerContext, app: Sereno, database_url: str) -> None:
     seen = Cache(context)
     looks = 0
 
@@ -201,7 +201,7 @@ async def test_what_is_large_is_not_remembered(context: ServerContext, app: Sere
         assert (await seen.get("job", read_one, keep=False, seconds=0.1)).is_missing
 
 
-async def test_what_nobody_looks_at_is_forgotten(context: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_results_are_dropped(context: ServerContext, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Cache(context)
     await seen.get("old", pauses)
     await seen.get("used", pauses)
@@ -218,12 +218,12 @@ async def test_what_nobody_looks_at_is_forgotten(context: ServerContext, monkeyp
 # Streams
 
 
-async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_of_one_user_are_limited(app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert change_feed.MOST_OF_ONE == 100
     monkeypatch.setattr(change_feed, "MOST_OF_ONE", 2)
     path = "/api/v1/stream"
     async with _client(app, served, "eve", "text/event-stream") as eve, AsyncExitStack() as streams:
-        # Held, because one that nobody reads any more is closed.
+        # Referenced, because a stream that is not read any more is closed.
         heard = [(await streams.enter_async_context(eve.stream("GET", path))).aiter_lines() for _ in range(2)]
         for lines in heard:
             while await anext(lines) != "event: now":
@@ -238,7 +238,7 @@ async def test_one_person_has_so_many_streams(app: Sereno, served: Served, monke
             assert theirs.status_code == 200
 
 
-async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
+async def test_streams_of_one_tenant_are_limited_over_all_its_tokens(
     app: Sereno, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert change_feed.MOST_OF_TENANT * 5 <= change_feed.MOST_LISTENERS
@@ -254,13 +254,13 @@ async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
             if answer.status_code == 200:
                 heard.append(answer.aiter_lines())
                 while await anext(heard[-1]) != "event: now":
-                    """It has not come yet."""
+                    """The stream has not started yet."""
             return answer.status_code
 
         heard: list[AsyncIterator[str]] = []
         assert [await listen(f"token {number}", "acme") for number in range(4)] == [200, 200, 503, 503]
         assert await listen("another", "globex") == 200
-        # All tenants together leave places for those who look after the house.
+        # All tenants together leave streams for operators.
         assert await listen("a third", "initech") == 503
         assert [await listen(f"operator {number}", None) for number in range(2)] == [200, 200]
 
@@ -268,12 +268,12 @@ async def test_one_tenant_has_so_many_streams_however_many_tokens_it_has(
 # Searches
 
 
-def test_a_guess_is_refused_under_the_box(app: Sereno, ask: Ask, served: Served) -> None:
+def test_a_search_by_a_masked_value_is_refused(app: Sereno, ask: Ask, served: Served) -> None:
     @app.task
     def work(account: int, password: str) -> None: ...
 
     number = work.using(tenant="a").enqueue(7, "hunter2").id
-    row, words = f'data-id="{number}"', "args.password is masked: to search by it takes operator"
+    row, words = f'data-id="{number}"', "args.password is masked: only an operator can search by it"
     for tenant in (None, "a"):
         viewer, operator = ask("viewer", tenant), ask("operator", tenant)
         for client, text, is_refused in (
@@ -290,7 +290,7 @@ def test_a_guess_is_refused_under_the_box(app: Sereno, ask: Ask, served: Served)
 
 
 def test_no_text_is_slow_to_mask() -> None:
-    """Compared with one of the same size that holds nothing: as slow as that, many times over, is still not slow."""
+    """Compared with a text of the same size without matches: many times slower is still fast enough."""
     size = 256 * 1024
 
     def took(text: str) -> float:
@@ -303,19 +303,19 @@ def test_no_text_is_slow_to_mask() -> None:
 
 
 @pytest.mark.parametrize("name", ["pass", "db_pass", "pw", "userPw", "jwt", "creds", "aws-creds", "senha", "SENHA"])
-def test_more_names_of_secrets(name: str) -> None:
+def test_names_of_secrets_are_recognized(name: str) -> None:
     assert is_secret(name)
     assert masked({name: "hunter2"}) == {name: MASK}
 
 
 @pytest.mark.parametrize("name", ["passenger", "bypass", "pwm", "compass", "desenhar"])
-def test_and_what_only_looks_like_one(name: str) -> None:
+def test_similar_names_are_not_masked(name: str) -> None:
     assert masked({name: "hunter2"}) == {name: "hunter2"}
 
 
 @pytest.mark.parametrize("start", ["sk_live_", "sk_test_", "rk_live_", "pk_live_"])
-def test_keys_of_providers_are_known_by_their_shape(start: str) -> None:
-    # Put together here, so that nobody takes it for one.
+def test_keys_of_providers_are_recognized_by_their_format(start: str) -> None:
+    # Concatenated here, so that no scanner takes it for a real key.
     key = start + "NobodysKey0123456789"
     assert masked(f"charge with {key}, now") == f"charge with {MASK}, now"
     signed = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"

@@ -1,4 +1,4 @@
-"""What many look at is looked up once; and a database that is slow or away makes nothing an error."""
+"""Concurrent viewers share one query; a slow or unavailable database causes no errors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from tests.server.web.outages import away, locked
 
 
 class Counting:
-    """The house, and how often it was asked."""
+    """A context that counts its reads."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -53,7 +53,7 @@ def names(found: list[PauseRow] | None) -> list[str]:
     return [each.name for each in found or []]
 
 
-async def test_many_who_look_make_one_look(cache: Cache, reader: Counting) -> None:
+async def test_concurrent_viewers_make_one_query(cache: Cache, reader: Counting) -> None:
     found = await asyncio.gather(*(cache.get("pauses", pauses) for _ in range(50)))
     assert reader.looks == 1
     assert {each.age for each in found} == {0.0}
@@ -65,16 +65,14 @@ async def test_many_who_look_make_one_look(cache: Cache, reader: Counting) -> No
     assert reader.looks == 3
 
 
-async def test_what_is_new_is_seen(cache: Cache, app: Sereno) -> None:
+async def test_new_rows_are_seen(cache: Cache, app: Sereno) -> None:
     assert names((await cache.get("pauses", pauses)).value) == []
     pause(app, "mail")
     assert names((await cache.get("pauses", pauses, fresh=60.0)).value) == [], "as it was a moment ago"
     assert names((await cache.get("pauses", pauses, fresh=0.0)).value) == ["mail"]
 
 
-async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
-    cache: Cache, app: Sereno, database_url: str
-) -> None:
+async def test_a_slow_database_gives_the_last_result_and_its_age(cache: Cache, app: Sereno, database_url: str) -> None:
     pause(app, "mail")
     await cache.get("pauses", pauses)
     with locked(database_url, "pauses"):
@@ -88,7 +86,7 @@ async def test_a_slow_database_shows_what_was_seen_before_and_its_age(
     assert not again.is_old
 
 
-async def test_a_database_that_is_away_shows_what_was_seen_before(
+async def test_an_unavailable_database_gives_the_last_result(
     cache: Cache, app: Sereno, server_url: str, database_url: str
 ) -> None:
     pause(app, "mail")
@@ -100,7 +98,7 @@ async def test_a_database_that_is_away_shows_what_was_seen_before(
     assert not (await cache.get("pauses", pauses, fresh=0.0)).is_old
 
 
-async def test_who_is_impatient_goes_and_the_look_goes_on(cache: Cache, reader: Counting, database_url: str) -> None:
+async def test_an_impatient_caller_does_not_cancel_the_query(cache: Cache, reader: Counting, database_url: str) -> None:
     with locked(database_url, "pauses"):
         seen = await cache.get("pauses", pauses, patience=0.01, seconds=20)
         assert seen.is_missing
@@ -111,7 +109,7 @@ async def test_who_is_impatient_goes_and_the_look_goes_on(cache: Cache, reader: 
     assert reader.looks == 1, "it was the same look all the time"
 
 
-async def test_an_error_is_an_error_for_all_who_look(cache: Cache) -> None:
+async def test_an_error_is_raised_for_all_callers(cache: Cache) -> None:
     def broken() -> Operation[None]:
         yield from pauses()
         raise ValueError("not the database's fault")
@@ -122,7 +120,7 @@ async def test_an_error_is_an_error_for_all_who_look(cache: Cache) -> None:
         await cache.get("broken", broken)
 
 
-async def test_what_was_seen_is_not_kept_without_end(cache: Cache) -> None:
+async def test_the_cache_is_bounded(cache: Cache) -> None:
     def nothing() -> Operation[int]:
         yield from pauses()
         return 1
@@ -131,11 +129,11 @@ async def test_what_was_seen_is_not_kept_without_end(cache: Cache) -> None:
         await cache.get(number, nothing)
     assert len(cache._values) == MOST_REMEMBERED
     assert 0 not in cache._values
-    assert cache._looking == {}
+    assert cache._running == {}
 
 
-def test_a_page_over_a_slow_database_is_a_page(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:
-    """First with what was seen before, and then, where nothing was ever seen, with a sentence."""
+def test_pages_work_while_the_database_is_slow(app: Sereno, ask: Ask, served: Served, database_url: str) -> None:
+    """First with the last result, and then, where there is none, with a message."""
 
     @app.task
     def work() -> None: ...
@@ -149,10 +147,10 @@ def test_a_page_over_a_slow_database_is_a_page(app: Sereno, ask: Ask, served: Se
     assert until(lambda: not _old(client.get("/")))
 
 
-def test_a_page_over_no_database_is_a_page(
+def test_pages_work_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the doorkeeper remembers who asks."""
+    """For as long as the user is cached."""
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 60.0)
     client = _pages(ask, served)
     assert client.get("/").status_code == 200
@@ -161,10 +159,10 @@ def test_a_page_over_no_database_is_a_page(
     assert client.get("/").status_code == 200
 
 
-def test_who_asks_first_while_the_database_is_away_is_told_so(
+def test_an_unknown_user_gets_a_message_while_the_database_is_unavailable(
     ask: Ask, served: Served, server_url: str, database_url: str
 ) -> None:
-    """Nobody can say who they are."""
+    """They cannot be authenticated."""
     client = _pages(ask, served)
     with away(server_url, database_url):
         answer = client.get("/")
@@ -174,7 +172,7 @@ def test_who_asks_first_while_the_database_is_away_is_told_so(
 
 
 def _old(answer: httpx.Response) -> str:
-    """The page, if something on it is."""
+    """Return the page once it contains the text."""
     assert answer.status_code == 200
     return answer.text if 'class="old"' in answer.text else ""
 

@@ -23,7 +23,7 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.web.chromium import Chromium
 from tests.server.web.visit import SCREENSHOTS
 
-# Each has something to show; the others are empty until somebody does something.
+# Pages with content; the others are empty until a user does something.
 PAGES = (
     "",
     "jobs",
@@ -44,14 +44,14 @@ PAGES = (
     "operations",
     "system",
 )
-# Here, what watches is there from the start; what it finds takes its time.
+# In the demo, rules exist from the start; it takes a while until they find something.
 RULES = "alerts"
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
 NOTHING = 'class="nothing"'
-# Where pictures for the documentation go; by default only where all pictures of tests go.
+# Where pictures for the documentation go; by default with all pictures of tests.
 PICTURES = Path(os.environ.get("SERENO_TEST_PICTURES", SCREENSHOTS / "demo"))
 WIDE, TALL, TALLER = 1280, 820, 1180
-# What runs the jobs of tenders, as it is named at the start, and each that followed.
+# The worker of tenders, as named at the start, and each successor.
 WORKERS = re.compile(
     r"kill -9 (\d+) +what runs the jobs of tenders|"
     r"The worker of tenders was killed; another one is at work \(pid (\d+)\)"
@@ -59,7 +59,7 @@ WORKERS = re.compile(
 
 
 class Demo:
-    """`sereno demo` in a process of its own, and what it has said so far."""
+    """`sereno demo` in a process of its own, and its output so far."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory / "demo"
@@ -83,7 +83,7 @@ class Demo:
         return [int(first or later) for first, later in WORKERS.findall(self.said)]
 
     def found(self, pattern: str) -> re.Match[str]:
-        """The first match in what it says; waits for it as long as it lives."""
+        """Return the first match in its output; wait for it as long as the process lives."""
 
         def is_said() -> bool:
             found = re.search(pattern, self.said)
@@ -107,7 +107,7 @@ class Demo:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
-    # The embedded server of root runs as somebody else.
+    # The embedded server of root runs as another user.
     tmp_path.chmod(0o755)
     running = Demo(tmp_path)
     yield running
@@ -115,7 +115,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 @pytest.mark.timeout(400)
-def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
+def test_five_systems_run(demo: Demo, running_chromium: Chromium) -> None:
     url = demo.found(r"The dashboard: (http://127\.0\.0\.1:\d+/)")[1]
     with httpx.Client(base_url=url, verify=NO_CERTIFICATES, trust_env=False, timeout=30) as visitor:
 
@@ -127,7 +127,7 @@ def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
         for page in PAGES:
             until(lambda: is_full(page), patience=60)  # noqa: B023
         until(lambda: "No rule yet" not in visitor.get(RULES).text, patience=60)
-        # What it tells people to look at is there.
+        # The pages that it names have content.
         shown = re.findall(rf"^    {re.escape(url)}(\S*)$", demo.said, re.MULTILINE)
         assert len(shown) > len(SYSTEMS)
         for page in shown:
@@ -135,7 +135,7 @@ def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
     give_a_past(demo)
     with running_chromium.in_use() as browser:
         take_pictures(browser, url)
-    # What it tells people to try works.
+    # The commands that it suggests work.
     named = until(lambda: kill_worker(demo), patience=90)
     until(lambda: len(demo.workers) > len(named), patience=90)
     assert demo.workers[len(named)] != named[-1]
@@ -150,7 +150,7 @@ def test_five_systems_at_work(demo: Demo, running_chromium: Chromium) -> None:
 
 
 def kill_worker(demo: Demo) -> list[int]:
-    """All that were named until then, of which the last is killed; nothing if it is gone and its follower not named."""
+    """Return all workers named so far, the last of which is killed; none while its successor is not named yet."""
     assert demo.process.poll() is None, demo.said
     named = demo.workers
     try:
@@ -170,7 +170,7 @@ def test_it_ends_by_itself(tmp_path: Path) -> None:
     assert re.search(r"^triggers: \d+ done, ", demo.said, re.MULTILINE), demo.said
 
 
-# The hour before, as the demo would have spent it: more and less than now.
+# Statistics of the hour before: more and less than now.
 PAST = """
 insert into sereno.minutes (minute, queue, task, succeeded, retried, dead, waits, runs, run_seconds)
 select now.minute - make_interval(mins => n), queue, task, round(succeeded * share), round(retried * share),
@@ -190,7 +190,7 @@ def give_a_past(demo: Demo) -> None:
 
 
 def take_pictures(browser: Browser, url: str) -> None:
-    """Of what the documentation shows."""
+    """Take the pictures of the documentation."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     for shade in ("light", "dark"):
         context = browser.new_context(

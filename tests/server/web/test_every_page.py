@@ -1,4 +1,4 @@
-"""Every page, asked for by everybody: who may not is turned away, and no tenant sees anything of another."""
+"""Every page, with every kind of user: roles are enforced, and tenants are isolated."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,7 +12,7 @@ from tests.server.api.conftest import Ask, Served
 from tests.server.api.world import Things, fill, fill_over_http
 from tests.server.web.world import Door, addresses, pages
 
-# These show a tenant what is theirs; else the walk would prove nothing.
+# Pages that show a tenant's own rows; otherwise the tests would prove nothing.
 SHOWN_TO_TENANTS = {"/jobs", "/schedules", "/schedule"}
 
 
@@ -28,20 +28,22 @@ def bob() -> Things:
 
 @pytest.fixture
 def doors(app: Sereno, ann: Things, bob: Things, ask: Ask) -> list[Door]:
-    """With both tenants at home."""
+    """A server with rows of both tenants."""
     fill(app, ann, bob)
     fill_over_http(ask("admin"), ann, bob)
     return pages(app)
 
 
 def at(ask: Ask, served: Served, role: str | None, tenant: str | None = None) -> httpx.Client:
-    """Pages instead of the API."""
+    """Return the URL of a page instead of the API."""
     client = ask(role, tenant)
     client.base_url = httpx.URL(served.url)
     return client
 
 
-def test_who_has_no_name_is_asked_to_sign_in(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+def test_requests_without_a_token_are_redirected_to_sign_in(
+    doors: list[Door], ann: Things, ask: Ask, served: Served
+) -> None:
     nobody = at(ask, served, None)
     for router in doors:
         for address, _ in addresses(router, ann):
@@ -56,7 +58,7 @@ def test_who_has_no_name_is_asked_to_sign_in(doors: list[Door], ann: Things, ask
             assert parse_qs(led.query, keep_blank_values=True)["next"] == [address.lstrip("/")]
 
 
-def test_who_may_sees_a_page_and_who_may_not_a_reason(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+def test_roles_are_enforced(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     for role in ROLES:
         client = at(ask, served, role)
         for router in doors:
@@ -71,7 +73,7 @@ def test_who_may_sees_a_page_and_who_may_not_a_reason(doors: list[Door], ann: Th
                 assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-def test_no_tenant_sees_anything_of_another(
+def test_no_page_contains_data_of_another_tenant(
     doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
 ) -> None:
     for role in ROLES:
@@ -85,7 +87,7 @@ def test_no_tenant_sees_anything_of_another(
                     assert answer.status_code == 403, address
 
 
-def test_what_is_anothers_looks_like_what_is_not_there(
+def test_rows_of_another_tenant_are_treated_as_missing(
     doors: list[Door], ann: Things, bob: Things, ask: Ask, served: Served
 ) -> None:
     nothing = Things(ann.tenant, "canary-zoe", 7_000_001, 7_000_002, 7_000_003, 7_000_004, 7_000_005)
@@ -96,7 +98,7 @@ def test_what_is_anothers_looks_like_what_is_not_there(
             assert client.get(one).status_code == client.get(other).status_code, one
 
 
-def test_a_tenant_sees_what_is_theirs(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
+def test_a_tenant_sees_its_own_rows(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     client = at(ask, served, "viewer", tenant=ann.tenant)
     seen = set()
     for router in doors:
@@ -108,9 +110,7 @@ def test_a_tenant_sees_what_is_theirs(doors: list[Door], ann: Things, ask: Ask, 
     assert SHOWN_TO_TENANTS - seen == set()
 
 
-def test_what_is_asked_wrongly_is_told_and_no_error_of_ours(
-    doors: list[Door], ann: Things, ask: Ask, served: Served
-) -> None:
+def test_invalid_queries_cause_no_internal_error(doors: list[Door], ann: Things, ask: Ask, served: Served) -> None:
     client = at(ask, served, "admin")
     names = ("after", "before", "event", "from", "id", "job", "key", "name", "q", "range", "span", "state", "tenant")
     for router in doors:
@@ -120,7 +120,7 @@ def test_what_is_asked_wrongly_is_told_and_no_error_of_ours(
 
 
 def _without(text: str, query: dict[str, Any]) -> str:
-    """What was shown, but for what was said oneself, as it is and as a part of an address."""
+    """Return the page without the values of the request, plain and URL-encoded."""
     values = [str(value) for value in query.values()]
     for said in sorted([*values, *(value.partition(":")[2] for value in values)], key=len, reverse=True):
         for form in (said, str(httpx.QueryParams({"x": said}))[2:]):

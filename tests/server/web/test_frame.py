@@ -1,4 +1,4 @@
-"""What is around every page: keys, colours, language, time zone, a phone, and another application's path."""
+"""The frame of every page: shortcuts, theme, language, time zone, a phone, and mounted servers."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ LookAt = Callable[[Page, str], None]
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375), (True, 375)])
-def test_it_hinders_nobody(browse: Visits, look_at: LookAt, dark: bool, width: int) -> None:
+def test_the_frame_is_accessible(browse: Visits, look_at: LookAt, dark: bool, width: int) -> None:
     page = browse("", dark=dark, width=width)
     expect(page.locator("h1")).to_be_visible()
     look_at(page, "now-empty")
@@ -22,7 +22,7 @@ def test_it_hinders_nobody(browse: Visits, look_at: LookAt, dark: bool, width: i
     look_at(page, "keys")
 
 
-def test_everything_has_a_key(browse: Visits, site: Served) -> None:
+def test_keyboard_shortcuts(browse: Visits, site: Served) -> None:
     page = browse("")
     keys = page.locator("#keys")
     page.keyboard.press("?")
@@ -33,7 +33,7 @@ def test_everything_has_a_key(browse: Visits, site: Served) -> None:
     search = page.get_by_label("Search jobs")
     page.keyboard.press("/")
     expect(search).to_be_focused()
-    # What somebody writes is text, and no command.
+    # Typing in a field triggers no shortcut.
     page.keyboard.type("t?gl/")
     expect(search).to_have_value("t?gl/")
     expect(keys).to_be_hidden()
@@ -56,25 +56,25 @@ def test_g_goes_to_every_page(browse: Visits, site: Served) -> None:
     links = page.locator("aside nav a")
     assert links.count() == len(SECTIONS)
     assert len({key for _, _, key, _ in SECTIONS}) == len(SECTIONS), "two pages share a key"
-    # Wherever a key leads, this page stays: the pages themselves are looked at elsewhere.
+    # Navigation is intercepted: other tests open the pages themselves.
     page.evaluate("""() => {
         window.went = [];
         addEventListener("click", (event) => { event.preventDefault(); went.push(event.target.href); });
     }""")
-    # A `g` is forgotten after a while: none passes between two keys.
+    # A `g` is forgotten after a while: no time passes between two keys.
     page.clock.set_fixed_time("2099-01-01T00:00:00Z")
     for _, _, key, _ in SECTIONS:
         page.keyboard.press("g")
         page.keyboard.press(key)
     assert page.evaluate("went") == [f"{site.url}/{path}" for path, _, _, _ in SECTIONS]
-    # A key that leads nowhere is forgotten, and what follows means what it means.
+    # A `g` with an unknown key is forgotten, and the next key has its own meaning.
     page.keyboard.press("g")
     page.keyboard.press("z")
     page.keyboard.press("?")
     expect(page.locator("#keys")).to_be_visible()
 
 
-def test_the_first_stop_of_the_tab_key_is_the_page_itself(browse: Visits) -> None:
+def test_the_first_tab_stop_skips_to_the_content(browse: Visits) -> None:
     page = browse("")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
@@ -82,7 +82,7 @@ def test_the_first_stop_of_the_tab_key_is_the_page_itself(browse: Visits) -> Non
     expect(page.locator("main")).to_be_focused()
 
 
-def test_colours_are_kept(browse: Visits) -> None:
+def test_the_theme_is_stored(browse: Visits) -> None:
     page = browse("", dark=True)
     root = page.locator("html")
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -113,7 +113,7 @@ def test_the_language_is_the_browsers_or_the_chosen_one(browse: Visits) -> None:
     assert browse("", language="fi").locator("html").get_attribute("lang") == "en"
 
 
-def test_a_cookie_that_says_nonsense_is_not_believed(browse: Visits, site: Served) -> None:
+def test_invalid_cookies_are_ignored(browse: Visits, site: Served) -> None:
     page = browse("")
     names = ("sereno_zone", "sereno_lang", "sereno_theme")
     for value in ("../../etc/passwd", "%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "x" * 3000):
@@ -132,11 +132,11 @@ def test_times_are_shown_in_the_chosen_zone(browse: Visits) -> None:
     with page.expect_navigation():
         zones.select_option("Australia/Eucla")
     expect(zones).to_have_value("Australia/Eucla")
-    # It is 8 h 45 min ahead, and a minute may have passed.
+    # The zone is 8 h 45 min ahead, and a minute may have passed.
     assert (int((under.text_content() or "")[-2:]) - minute - 45) % 60 in (0, 1)
 
 
-def test_on_a_phone_the_page_does_not_run_out_of_the_window(browse: Visits) -> None:
+def test_on_a_phone_the_page_fits_the_window(browse: Visits) -> None:
     page = browse("", width=320)
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     nav = page.locator("aside nav a").last

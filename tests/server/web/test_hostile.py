@@ -1,4 +1,4 @@
-"""Names and texts come from anywhere: whatever they hold is shown as text, on every page, and does nothing."""
+"""Hostile names and texts are shown as text on every page, and are never executed."""
 
 import asyncio
 from urllib.parse import urlencode
@@ -33,7 +33,7 @@ PAYLOADS = [
     '"}],"do":"DELETE tokens/1",[{"x":"',
 ]
 DEAD = "select count(*) from sereno.history where state = 'dead'"
-# What none of our pages has inside.
+# What no page contains on its own.
 STRANGE = (
     "script:not([src^='./static/']), iframe:not([sandbox='']), iframe[srcdoc], img, object, embed, base, main link, "
     "main style, foreignObject, meta[http-equiv], [onerror], [onload], [onfocus], [onmouseover], [onclick], [style], "
@@ -42,7 +42,7 @@ STRANGE = (
 
 
 class Hostile(Things):
-    """Things with such names; but for the one kind that takes letters and digits alone."""
+    """Rows with such names, except for the kind that takes only letters and digits."""
 
     def named(self, what: str) -> str:
         return f"rule-{PAYLOADS.index(self.canary)}" if what == "rule" else super().named(what)
@@ -50,7 +50,7 @@ class Hostile(Things):
 
 @pytest.fixture
 def hostile(app: Sereno, ask: Ask, connection: psycopg.Connection) -> list[Hostile]:
-    """Everything that a tenant can have, with names like these; and jobs that died of such errors."""
+    """Create everything that a tenant can have, with such names; and jobs that died of such errors."""
     households = [Hostile(f"{payload} t", payload) for payload in PAYLOADS]
     fill(app, *households)
     admin = ask("admin")
@@ -61,7 +61,7 @@ def hostile(app: Sereno, ask: Ask, connection: psycopg.Connection) -> list[Hosti
 
 
 def _fill_more(app: Sereno, admin: httpx.Client, things: Hostile) -> None:
-    """What the others of the world do over HTTP, where a name in a path cannot hold a slash."""
+    """Create directly what the world creates over HTTP, where a name in a path cannot contain a slash."""
     key = things.named("schedule")
     job = app.new_job("work", b'{"text": "x"}', JobOptions(tenant=things.tenant))
     app.schedules.upsert(key, job, Daily("03:00", tz="Europe/Riga"))
@@ -73,7 +73,7 @@ def _fill_more(app: Sereno, admin: httpx.Client, things: Hostile) -> None:
 
 
 async def _die(app: Sereno, connection: psycopg.Connection) -> None:
-    """Of such errors; then they are renamed, because another program may write into the tables what we would not."""
+    """Create failed jobs; then rename them, because another program may write other names into the tables."""
 
     @app.task(queue="deaths", retry=0)
     def dies(text: str) -> None:
@@ -90,7 +90,7 @@ async def _die(app: Sereno, connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 4, 8])
-def test_no_page_does_what_a_name_says(
+def test_no_page_executes_a_name(
     app: Sereno, hostile: list[Hostile], browse: Visits, site: Served, number: int
 ) -> None:
     page = browse("")
@@ -99,8 +99,8 @@ def test_no_page_does_what_a_name_says(
             _visit(page, f"{site.url}{address}")
 
 
-def test_what_is_asked_is_shown_as_text(app: Sereno, hostile: list[Hostile], browse: Visits, site: Served) -> None:
-    """The parameters of an address are as hostile as any name."""
+def test_query_parameters_are_shown_as_text(app: Sereno, hostile: list[Hostile], browse: Visits, site: Served) -> None:
+    """The parameters of a URL are as hostile as any name."""
     page = browse("")
     browse.forgive("status of (400|404|422)")
     names = ("after", "before", "id", "job", "key", "name", "next", "q", "range", "state", "tenant")
@@ -120,7 +120,7 @@ def _visit(page: Page, url: str, known: tuple[int, ...] = (200,)) -> None:
 
 
 def test_every_page_about_every_name_is_a_page(app: Sereno, hostile: list[Hostile], ask: Ask, served: Served) -> None:
-    """All of them, without a browser."""
+    """All pages, without a browser."""
     client = ask("admin")
     client.base_url = httpx.URL(served.url)
     for router in pages(app):

@@ -1,4 +1,4 @@
-"""Every sentence of the pages is there in every language, with the same places, and none is left over.
+"""Every sentence of the pages has a translation in every language, with the same placeholders, and none is unused.
 
 A sentence that is chosen while the page is drawn (`_(state)`) cannot be read off a template: `CHOSEN` names those.
 """
@@ -33,17 +33,17 @@ CHOSEN = {
     *(HTTPStatus(status).phrase for status in PROBLEMS),
     *("matched", "eligible", "sent", "delivered", "read"),
     *("show", "why"),
-    # What a schedule is, why an instant made no job, and what a form lets choose from.
+    # States of schedules, reasons of instants without a job, and choices of forms.
     *("enabled", "disabled", "parked", "finished", "skipped", "duplicate"),
     *("every", "daily", "cron", "once", "plan", "end", "clock", "shift", "skip", "first", "second", "both"),
     *("latest", "allow", "queue_one", "cancel_previous"),
-    # What 422 is called depends on the version of Python.
+    # The name of 422 depends on the version of Python.
     *("Unprocessable Entity", "Unprocessable Content"),
 }
 
 
 def in_templates() -> Iterator[tuple[str, str]]:
-    """Each `_("…")`, with its template. The parser sees them all, however they are written."""
+    """Return each `_("…")`, with its template. The parser finds them all, however they are written."""
     made = environment()
     for path in sorted((WEB / "templates").rglob("*.html")):
         for call in made.parse(path.read_text()).find_all(nodes.Call):
@@ -52,7 +52,7 @@ def in_templates() -> Iterator[tuple[str, str]]:
 
 
 def _texts_of(node: nodes.Node) -> Iterator[str]:
-    """Of one that is written there, and of both sides of `"a" if b else "c"`."""
+    """Return the texts of a constant, or of both sides of `"a" if b else "c"`."""
     if isinstance(node, nodes.Const):
         yield str(node.value)
     elif isinstance(node, nodes.CondExpr):
@@ -62,7 +62,7 @@ def _texts_of(node: nodes.Node) -> Iterator[str]:
 
 
 def in_python() -> Iterator[tuple[str, str]]:
-    """Each `look.say("…")` or `say("…")`, with its file."""
+    """Return each `page.say("…")` or `say("…")`, with its file."""
     for path in sorted(WEB.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and node.args and _name(node.func) == "say":
@@ -79,7 +79,7 @@ def _name(node: ast.expr) -> str:
 
 
 def mentioned() -> set[str]:
-    """Every text in the templates, and in the code of the pages and of what they show: others are said by nobody."""
+    """Return every text in the templates, and in the code of the pages and what they show."""
     found = set(CHOSEN)
     sources = WEB.parents[1]
     others = [sources / name for name in ("cli", "contrib", "testing", "server/api")]
@@ -101,15 +101,15 @@ def words_of(language: str) -> Iterator[tuple[str, str, str]]:
             yield path.name, sentence, said
 
 
-def test_the_readers_read() -> None:
-    """Else the tests below would prove nothing."""
+def test_the_extraction_finds_texts() -> None:
+    """Otherwise the tests below would prove nothing."""
     assert ("frame.html", "Sign out") in set(in_templates())
     assert ("now.html", "%(count)s a minute") in set(in_templates())
-    assert ("now.py", "All is well. Everything is on time.") in set(in_python())
+    assert ("now.py", "All is well.") in set(in_python())
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_every_sentence_is_there(language: str) -> None:
+def test_every_sentence_is_translated(language: str) -> None:
     known = dictionary(language).keys()
     wanted: Iterable[tuple[str, str]] = {*in_templates(), *in_python(), *(("chosen", each) for each in CHOSEN)}
     missing = sorted((where, sentence) for where, sentence in wanted if sentence not in known and _has_words(sentence))
@@ -117,18 +117,18 @@ def test_every_sentence_is_there(language: str) -> None:
 
 
 def _has_words(sentence: str) -> bool:
-    """A dash or a place alone is the same in every language."""
+    """A dash or a placeholder alone is the same in every language."""
     return re.search(r"[A-Za-z]", PLACE.sub("", sentence)) is not None
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_no_sentence_is_left_over(language: str) -> None:
+def test_no_translation_is_unused(language: str) -> None:
     spoken = mentioned()
     assert sorted((file, sentence) for file, sentence, _ in words_of(language) if sentence not in spoken) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_the_places_are_the_same(language: str) -> None:
+def test_placeholders_are_the_same(language: str) -> None:
     for file, sentence, said in words_of(language):
         assert sorted(PLACE.findall(said)) == sorted(PLACE.findall(sentence)), (file, sentence)
         if places := PLACE.findall(sentence):
@@ -139,8 +139,8 @@ def test_the_places_are_the_same(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_two_files_say_the_same_of_one_sentence(language: str) -> None:
-    """Whichever is read last would win."""
+def test_duplicate_keys_have_the_same_translation(language: str) -> None:
+    """The file that is read last would win."""
     said: dict[str, set[str]] = {}
     for _, sentence, words in words_of(language):
         said.setdefault(sentence, set()).add(words)
@@ -161,6 +161,6 @@ def test_a_language_is_chosen() -> None:
     assert choose(None, "e\x00s;;;q=,,%$") == "en"
 
 
-def test_what_has_no_other_word_is_said_in_english() -> None:
+def test_a_missing_translation_falls_back_to_english() -> None:
     assert say("es", "A sentence that nobody has written, 100 %") == "A sentence that nobody has written, 100 %"
     assert say("pt", "%(count)s of these", count=3) == "3 of these"

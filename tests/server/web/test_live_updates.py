@@ -1,4 +1,4 @@
-"""What changes is seen without loading the page anew, for as long as somebody looks and may."""
+"""Changes appear without a reload, while the page is visible and the user authorized."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def work(app: Sereno) -> Any:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Nobody else is given it as long as the test lasts, whether a server listens there or not."""
+    """A port that stays reserved for the test, whether a server listens there or not."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def newest(page: Page) -> Any:
     return page.locator("#now-newest tbody tr a").first
 
 
-def test_what_another_process_does_is_seen(browse: Visits, database_url: str) -> None:
+def test_changes_of_another_process_appear(browse: Visits, database_url: str) -> None:
     page = browse("", role="viewer")
     page.evaluate("window.stays = true")
     expect(page.locator("#now-newest")).to_contain_text("No job yet")
@@ -68,14 +68,14 @@ def test_what_another_process_does_is_seen(browse: Visits, database_url: str) ->
     assert page.evaluate("window.stays")
 
 
-def test_whoever_wants_quiet_has_quiet(browse: Visits, work: Any) -> None:
+def test_paused_updates_stay_paused(browse: Visits, work: Any) -> None:
     page, witness = browse(""), browse("")
     page.keyboard.press("l")
     expect(page.locator("#live")).to_have_text("paused")
     first = work.enqueue()
     expect(newest(witness)).to_have_text(str(first.id))
     expect(page.locator("#now-newest")).to_contain_text("No job yet")
-    # By now nothing is on its way any more.
+    # By now no request is in flight.
     form: list[str] = []
     page.on("request", lambda request: form.append(request.url))
     job = work.enqueue()
@@ -85,10 +85,10 @@ def test_whoever_wants_quiet_has_quiet(browse: Visits, work: Any) -> None:
     expect(newest(page)).to_have_text(str(job.id))
 
 
-def test_what_is_missing_is_not_asked_for_while_somebody_wants_quiet(browse: Visits, database_url: str) -> None:
+def test_missing_values_are_not_loaded_while_paused(browse: Visits, database_url: str) -> None:
     page = browse("operations")
     missing = page.locator("main .missing")
-    # From here on the page's time passes when the test says so.
+    # From here on the test controls the clock of the page.
     page.clock.install()
     page.clock.pause_at("2099-01-01T00:00:00Z")
 
@@ -113,7 +113,7 @@ def test_what_is_missing_is_not_asked_for_while_somebody_wants_quiet(browse: Vis
     until(is_there)
 
 
-def test_what_somebody_writes_is_not_taken_away(browse: Visits, work: Any) -> None:
+def test_a_text_being_typed_is_not_replaced(browse: Visits, work: Any) -> None:
     page, witness = browse(""), browse("")
     page.evaluate("""() => {
         const field = document.createElement('input');
@@ -130,7 +130,7 @@ def test_what_somebody_writes_is_not_taken_away(browse: Visits, work: Any) -> No
     expect(page.locator("#now-newest tbody tr")).to_have_count(2)
 
 
-def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str, port: int) -> None:
+def test_the_page_reconnects_after_a_restart(browse: Visits, database_url: str, port: int) -> None:
     app = Sereno(database_url, secret=SHARED)
 
     @app.task
@@ -152,7 +152,7 @@ def test_a_server_that_comes_back_is_found(browse: Visits, database_url: str, po
     app.close()
 
 
-def test_a_database_that_is_away_takes_nothing_from_the_page(
+def test_an_outage_of_the_database_leaves_the_page_as_it_is(
     browse: Visits, work: Any, server_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
@@ -169,7 +169,7 @@ def test_a_database_that_is_away_takes_nothing_from_the_page(
     expect(page.locator("#live")).to_have_text("live")
 
 
-def test_who_is_sent_away_is_asked_to_sign_in(browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_page_leads_to_sign_in(browse: Visits, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
     monkeypatch.setattr(stream, "TRUST_SECONDS", 0.1)
     browse.forgive("status of 401")
@@ -192,7 +192,7 @@ async def test_a_stream_ends_with_its_token(app: Sereno, served: Served, monkeyp
                 pass
 
 
-async def test_however_many_listen_there_is_one_look_a_second(
+async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
@@ -228,9 +228,7 @@ async def test_however_many_listen_there_is_one_look_a_second(
     assert len(looks) - before <= 2, "nobody listens, and nobody looks"
 
 
-async def test_somebody_of_a_tenant_hears_that_something_moved_and_not_what(
-    app: Sereno, served: Served, work: Any
-) -> None:
+async def test_a_tenants_user_learns_of_changes_without_their_content(app: Sereno, served: Served, work: Any) -> None:
     secret = app.database.run(create("ann", "viewer", tenant="r42", actor="test")).secret
     async with _client(served, secret) as client, client.stream("GET", "/api/v1/stream") as answer:
         await asyncio.to_thread(work.using(tenant="r43").enqueue)

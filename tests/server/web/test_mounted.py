@@ -35,7 +35,7 @@ def mounted(app: Sereno) -> Starlette:
 
 
 def behind_a_proxy(app: Sereno) -> Any:
-    """It answers to the path, and we never hear of it."""
+    """A proxy that strips the path, which the server never sees."""
     inside = asgi(app)
 
     async def proxy(scope: Any, receive: Any, send: Any) -> None:
@@ -48,7 +48,7 @@ def behind_a_proxy(app: Sereno) -> Any:
 
 @pytest.mark.parametrize("around", [mounted, behind_a_proxy])
 def test_everything_works_under_a_path(app: Sereno, browse: Visits, work: Any, around: Any) -> None:
-    """Whatever is asked for outside of the path fails the test: see `Visits`."""
+    """Every request outside of the path fails the test: see `Visits`."""
     with running(around(app)) as root:
         url = f"{root}{PREFIX}"
         page = browse("", url=url)

@@ -1,4 +1,4 @@
-"""One grammar in the search field of every list: what it finds is shown, what it does not understand is marked."""
+"""One grammar in the search field of every list: matches are shown, errors are marked."""
 
 import re
 from collections.abc import Callable
@@ -43,7 +43,7 @@ PAGES: dict[str, tuple[dict[str, str], str, str, str]] = {
 }
 
 
-def test_every_page_shows_what_is_found(read: Read, households: tuple[Things, Things]) -> None:
+def test_every_page_shows_the_matches(read: Read, households: tuple[Things, Things]) -> None:
     for path, (given, search, mine, other) in PAGES.items():
         whole = unescape(read(path, "operator", **given).text)
         assert mine in whole, path
@@ -57,33 +57,33 @@ def test_every_page_shows_what_is_found(read: Read, households: tuple[Things, Th
         assert 'class="nothing"' in nothing, path
 
 
-def test_errors_are_searched_too(read: Read, households: tuple[Things, Things]) -> None:
+def test_errors_are_searched(read: Read, households: tuple[Things, Things]) -> None:
     row = f'data-focus="error {FINGERPRINT}"'
     assert row in read("errors", q="task:work type:OSError canary").text
     assert row not in read("errors", q="task:work -type:OSError").text
-    assert "No kind of failure matches." in read("errors", q="count:>99").text
+    assert "No error matches." in read("errors", q="count:>99").text
 
 
-def test_what_is_not_understood_is_marked_where_it_is(read: Read, households: tuple[Things, Things]) -> None:
+def test_an_invalid_search_is_marked_at_its_position(read: Read, households: tuple[Things, Things]) -> None:
     for path, (given, _, mine, _) in {**PAGES, "errors": ({}, "", FINGERPRINT, "")}.items():
         page = unescape(read(path, "operator", **given, q="one stat:dead").text)
-        assert "This search is not understood." in page or path == "notifications", path
+        assert "The search is invalid." in page or path == "notifications", path
         assert 'at character 5 of the search: there is no field "stat"' in page, path
         assert "one <mark>s</mark>tat:dead</pre>" in page, path
         assert "Fields of this list: " in page, path
         assert mine not in page, path
 
 
-def test_what_looks_far_says_so(read: Read, households: tuple[Things, Things]) -> None:
-    said = "looked for among the newest hundred thousand"
+def test_bounded_searches_say_so(read: Read, households: tuple[Things, Things]) -> None:
+    said = "searched among the newest hundred thousand"
     for path in ("deliveries", "notifications", "recipients"):
         assert said in read(path, q="canary").text
         assert said not in read(path).text
-    assert "looked for among 100,000 keys at a time" in read("schedules", q="canary").text.replace("\u202f", ",")
-    assert "Looked for among the newest" in read("system", show="audit", q="canary").text
+    assert "searched among 100,000 keys at a time" in read("schedules", q="canary").text.replace("\u202f", ",")
+    assert "Searched among the newest" in read("system", show="audit", q="canary").text
 
 
-def test_a_tenant_finds_its_own_alone_on_every_page(read: Read, households: tuple[Things, Things]) -> None:
+def test_a_tenant_finds_only_its_own_rows_on_every_page(read: Read, households: tuple[Things, Things]) -> None:
     for path in ("deliveries", "notifications", "recipients", "schedules"):
         for search in ("canary", "tenant:*", "tenant:ann-tenant,bob-tenant", "-zzz"):
             page = read(path, "operator", "ann-tenant", q=search).text
@@ -91,16 +91,16 @@ def test_a_tenant_finds_its_own_alone_on_every_page(read: Read, households: tupl
         assert PAGES[path][2] in unescape(read(path, "operator", "ann-tenant", q="canary").text)
 
 
-def test_what_is_masked_is_not_found_by_guessing(read: Read, app: Sereno) -> None:
+def test_masked_values_cannot_be_found_by_guessing(read: Read, app: Sereno) -> None:
     app.recipients.upsert("ana", {}, data={"pin": "1234"})
     for guess in ("data.pin:1234", "data.pin:9999"):
         page = read("recipients", q=guess).text
-        assert "data.pin is masked: to search by it takes operator" in page
+        assert "data.pin is masked: only an operator can search by it" in page
         assert ">ana</a>" not in page
     assert ">ana</a>" in read("recipients", "operator", q="data.pin:1234").text
 
 
-def test_copies_say_the_same(read: Read, households: tuple[Things, Things]) -> None:
+def test_copied_commands_have_the_same_search(read: Read, households: tuple[Things, Things]) -> None:
     page = unescape(read("deliveries", q="state:failed -channel:email").text)
     assert "sereno delivery list -- 'state:failed -channel:email'" in page
     assert f"/api/v1/deliveries?q={quote_plus('state:failed -channel:email')}" in page
@@ -110,7 +110,7 @@ def test_copies_say_the_same(read: Read, households: tuple[Things, Things]) -> N
     assert "sereno error list --since 24h -- type:x" in unescape(read("errors", q="type:x").text)
 
 
-def test_deliveries_are_searched_and_all_that_match_are_sent_again(
+def test_deliveries_are_searched_and_all_that_match_are_requeued(
     households: tuple[Things, Things],
     browse: Visits,
     look_at: Callable[[Page, str], None],
@@ -126,8 +126,8 @@ def test_deliveries_are_searched_and_all_that_match_are_sent_again(
     expect(page).to_have_url(re.compile("q=state%3Afailed"))
     expect(table.locator("tbody tr")).to_have_count(1)
     expect(table).to_contain_text(ann.named("recipient"))
-    expect(page.locator("h1")).to_have_text("One delivery; one failed and waits for you.")
-    expect(page.locator("#deliveries-head")).to_contain_text("looked for among the newest hundred thousand")
+    expect(page.locator("h1")).to_have_text("One delivery; one failed and needs attention.")
+    expect(page.locator("#deliveries-head")).to_contain_text("searched among the newest hundred thousand")
     look_at(page, "deliveries-search")
     page.locator(".bulk [name=all]").check()
     page.get_by_role("button", name="Send again").click()

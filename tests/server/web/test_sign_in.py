@@ -1,4 +1,4 @@
-"""Who signs in gets in, and nobody else; and whoever has signed in lands on a page of ours."""
+"""Sign-in: only with a valid token, and redirects lead only to pages of this server."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import urljoin, urlsplit
@@ -84,7 +84,7 @@ def _sign_in(client: httpx.Client, secret: str, **more: str) -> httpx.Response:
     return client.post("/sign-in", data={"token": secret, **more})
 
 
-def test_a_token_opens_the_page_that_was_asked_for(
+def test_a_sign_in_leads_to_the_requested_page(
     browse: Visits, secret: str, site: Served, look_at: Callable[[Page, str], None]
 ) -> None:
     page = browse("?range=6h", role=None)
@@ -98,17 +98,17 @@ def test_a_token_opens_the_page_that_was_asked_for(
     expect(page.locator("aside .who")).to_have_text("ann · operator")
 
 
-def test_a_wrong_token_is_said_to_be_wrong(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+def test_a_wrong_token_gets_a_message(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
     page = browse("sign-in", role=None, dark=True, width=375)
     page.get_by_label("Token").fill("srn_" + "x" * 32)
     browse.forgive("status of 403")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("This is no token")
+    expect(page.get_by_role("alert")).to_contain_text("This token is invalid")
     expect(page.get_by_label("Token")).to_have_value("")
     look_at(page, "sign-in-wrong")
 
 
-def test_what_is_no_token_any_more_opens_nothing(
+def test_revoked_and_expired_tokens_are_refused(
     app: Sereno, client: httpx.Client, connection: psycopg.Connection
 ) -> None:
     gone = app.database.run(create("gone", "admin", actor="test")).secret
@@ -123,25 +123,25 @@ def test_what_is_no_token_any_more_opens_nothing(
     assert client.get("/").headers["location"] == "./sign-in?next="
 
 
-def test_who_has_signed_in_is_asked_no_more(client: httpx.Client, secret: str) -> None:
+def test_a_signed_in_user_is_redirected(client: httpx.Client, secret: str) -> None:
     assert _sign_in(client, secret).status_code == 303
     answer = client.get("/sign-in", params={"next": "jobs?q=x"})
     assert (answer.status_code, answer.headers["location"]) == (303, "./jobs?q=x")
 
 
-def test_a_token_that_is_revoked_closes_the_pages(
+def test_a_revoked_token_ends_the_sign_in(
     app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served]
 ) -> None:
     _sign_in(client, secret)
     assert client.get("/").status_code == 200
     app.database.run(revoke("ann", actor="test"))
-    # Another server has not seen it a moment ago.
+    # Another server, which has not cached it.
     other = serve()
     cookie = {"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}
     assert httpx.get(f"{other.url}/", headers=cookie, timeout=30, trust_env=False).status_code == 303
 
 
-def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -> None:
+def test_the_cookie_is_for_this_host_only(client: httpx.Client, secret: str) -> None:
     said = _sign_in(client, secret).headers["set-cookie"].lower()
     assert "httponly" in said
     assert "samesite=lax" in said
@@ -151,17 +151,15 @@ def test_the_cookie_is_for_this_house_alone(client: httpx.Client, secret: str) -
     assert secret.lower() not in said
 
 
-def test_over_tls_the_cookie_is_for_tls_alone(app: Sereno, client: httpx.Client, secret: str) -> None:
-    """Of TLS, a trusted proxy says so; from others the header means nothing."""
+def test_over_tls_the_cookie_is_secure(app: Sereno, client: httpx.Client, secret: str) -> None:
+    """A trusted proxy reports TLS; the header of other clients is ignored."""
     for trusted, is_secure in ((None, False), (["10.0.0.0/8"], False), (["127.0.0.1"], True)):
         app.override(trusted_proxies=trusted)
         signed_in = client.post("/sign-in", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
         assert ("secure" in signed_in.headers["set-cookie"].lower()) is is_secure, trusted
 
 
-def test_over_tls_only_a_cookie_that_nobody_else_can_plant_counts(
-    app: Sereno, client: httpx.Client, secret: str
-) -> None:
+def test_over_tls_only_a_host_prefixed_cookie_counts(app: Sereno, client: httpx.Client, secret: str) -> None:
     """Another host of the same domain, or a page without TLS, can set a cookie of any name but one with __Host-."""
     app.override(trusted_proxies=["127.0.0.1"])
     over_tls = {"X-Forwarded-Proto": "https"}
@@ -194,25 +192,25 @@ def test_the_scheme_is_part_of_the_origin(app: Sereno, client: httpx.Client, sec
         ).status_code
 
     assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
-    # Whom nobody trusts changes nothing by saying otherwise.
+    # The header of an untrusted client changes nothing.
     assert status("https", X_Forwarded_Proto="https") == 403
     app.override(trusted_proxies=["127.0.0.1"])
     assert [status(scheme, X_Forwarded_Proto="https") for scheme in ("http", "https")] == [403, 303]
-    # What people have in the address bar decides where it is known.
+    # The public URL decides about the origin.
     app.override(trusted_proxies=[], public_url=f"https://{host}/sereno")
     assert [status(scheme) for scheme in ("http", "https")] == [403, 303]
     app.override(public_url="https://elsewhere.example.org")
     assert [status(scheme) for scheme in ("http", "https")] == [303, 403]
 
 
-def test_nobody_is_led_elsewhere(client: httpx.Client, secret: str) -> None:
+def test_redirects_to_other_hosts_are_refused(client: httpx.Client, secret: str) -> None:
     for wanted in ELSEWHERE:
         for answer in (_sign_in(client, secret, next=wanted), client.get("/sign-in", params={"next": wanted})):
             assert answer.status_code == 303, wanted
             assert answer.headers["location"] == "./", wanted
 
 
-def test_a_page_of_ours_is_opened(client: httpx.Client, secret: str) -> None:
+def test_redirects_to_own_pages_work(client: httpx.Client, secret: str) -> None:
     for wanted in OURS:
         answer = _sign_in(client, secret, next=wanted)
         assert answer.headers["location"] == f"./{wanted}"
@@ -220,13 +218,13 @@ def test_a_page_of_ours_is_opened(client: httpx.Client, secret: str) -> None:
         assert (led.hostname, led.path.startswith("/deep/")) == ("127.0.0.1", True)
 
 
-def test_what_was_asked_for_is_kept_as_text(client: httpx.Client) -> None:
+def test_the_requested_page_is_escaped(client: httpx.Client) -> None:
     answer = client.get("/sign-in", params={"next": '"><script>alert(1)</script>'})
     assert "<script>alert" not in answer.text
     assert "&lt;script&gt;" in answer.text
 
 
-def test_whoever_guesses_waits(client: httpx.Client, secret: str) -> None:
+def test_wrong_tokens_are_limited(client: httpx.Client, secret: str) -> None:
     for _ in range(MOST_TRIES):
         assert _sign_in(client, "srn_" + "x" * 32).status_code == 403
     answer = _sign_in(client, "srn_" + "x" * 32)
@@ -247,13 +245,13 @@ def _guess(client: httpx.Client, forwarded_for: str) -> int:
     return client.post("/sign-in", data={"token": "x"}, headers={"X-Forwarded-For": forwarded_for}).status_code
 
 
-def test_whoever_guesses_cannot_choose_the_address_that_is_counted(client: httpx.Client) -> None:
+def test_a_client_cannot_choose_the_counted_address(client: httpx.Client) -> None:
     assert [_guess(client, f"203.0.113.{last}") for last in range(MOST_TRIES + 1)] == [403] * MOST_TRIES + [429]
 
 
 def test_behind_a_trusted_proxy_each_client_has_its_own_count(app: Sereno, client: httpx.Client) -> None:
     app.override(trusted_proxies=["127.0.0.1", "10.1.0.0/16"])
-    # What comes before the address that the proxies appended was written by the client.
+    # Addresses before those that the proxies appended were written by the client.
     written = [f"198.51.100.{last}, 203.0.113.7, 10.1.2.3" for last in range(MOST_TRIES + 1)]
     assert [_guess(client, each) for each in written] == [403] * MOST_TRIES + [429]
     for another in ("203.0.113.8", "203.0.113.9:4711", "[2001:db8::1]:4711", "unknown", "203.0.113.7, unknown"):
@@ -270,7 +268,7 @@ def test_the_addresses_of_one_network_of_ipv6_are_one_client(app: Sereno, client
     assert [_guess(client, address) for address in ("203.0.113.7", "::ffff:203.0.113.8")] == [429, 403]
 
 
-def test_tries_are_forgotten_after_a_minute() -> None:
+def test_attempts_expire_after_a_minute() -> None:
     tries = SignInAttempts()
     for second in range(MOST_TRIES):
         assert tries.wait("10.0.0.1", second) is None
@@ -280,7 +278,7 @@ def test_tries_are_forgotten_after_a_minute() -> None:
     assert tries.wait("10.0.0.1", TRIES_SECONDS + 1) is None
 
 
-def test_a_page_of_another_origin_can_do_neither(client: httpx.Client, secret: str) -> None:
+def test_a_page_of_another_origin_can_neither_sign_in_nor_out(client: httpx.Client, secret: str) -> None:
     _sign_in(client, secret)
     origins = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Site", "same-site"), ("Origin", "https://evil.example")]
     for name, value in [*origins, ("Origin", "null")]:
@@ -299,7 +297,7 @@ def test_signing_out_ends_it(browse: Visits, secret: str, site: Served) -> None:
     expect(page).to_have_title("Sign in · sereno")
 
 
-def test_a_copy_of_the_cookie_opens_nothing_after_signing_out(
+def test_a_copy_of_the_cookie_is_invalid_after_signing_out(
     app: Sereno, client: httpx.Client, secret: str, serve: Callable[..., Served], connection: psycopg.Connection
 ) -> None:
     app.override(secret="s" * 40)
@@ -316,11 +314,11 @@ def test_a_copy_of_the_cookie_opens_nothing_after_signing_out(
     assert status(servers[0], copies[0]) == 200
     signed_out = client.post("/sign-out", headers=copies[0])
     assert (signed_out.status_code, signed_out.headers["location"]) == (303, "./sign-in")
-    # Here, at a server that has not seen it, and at one that starts later.
+    # At this server, at another one, and at one that starts later.
     assert [status(url, copies[0]) for url in (*servers, serve().url)] == [401, 401, 401]
-    # Somebody else who signed in with the same token stays so.
+    # Another sign-in with the same token stays valid.
     assert [status(url, copies[1]) for url in servers] == [200, 200]
-    # What is no cookie of ours leaves nothing behind.
+    # A forged cookie writes nothing.
     client.post("/sign-out", headers={"Cookie": f"{COOKIE}=v2.1.9999999999.{'A' * 16}.{'A' * 43}"})
     assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (1,)
 
@@ -336,8 +334,8 @@ def test_a_read_only_server_signs_out_without_writing(
     assert connection.execute("select count(*) from sereno.sign_outs").fetchone() == (0,)
 
 
-def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -> None:
-    """A host application has its own sign-in; then ours is not offered, and its people have their rights."""
+def test_a_mounted_server_uses_the_sign_in_of_its_application(serve: Callable[..., Served]) -> None:
+    """A host application has its own sign-in; ours is not offered then, and its users have their roles."""
 
     async def authenticate(request: HTTPConnection) -> Principal | None:
         name = request.headers.get("x-their-user")
@@ -347,7 +345,7 @@ def test_elsewhere_is_where_the_application_says(serve: Callable[..., Served]) -
     with httpx.Client(base_url=served.url, trust_env=False, timeout=30) as client:
         answer = client.get("/")
         assert answer.status_code == 401
-        assert "Sign in to the application around this page first." in answer.text
+        assert "Sign in to the surrounding application first." in answer.text
         known = client.get("/", headers={"X-Their-User": "<b>ann"})
         assert known.status_code == 200
         assert "&lt;b&gt;ann · viewer" in known.text

@@ -1,4 +1,4 @@
-"""Style sheets and scripts: kept by browsers, packed, and nothing else on the disk can be reached."""
+"""Style sheets and scripts: cached by browsers, compressed, and no other file can be reached."""
 
 import gzip
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def client(served: Served) -> Iterator[httpx.Client]:
         yield made
 
 
-def test_files_are_kept_for_a_year_and_packed(client: httpx.Client) -> None:
+def test_files_are_cached_for_a_year_and_compressed(client: httpx.Client) -> None:
     for name, file in all_files().items():
         path = f"/static/{assets_hash()}/{name}"
         answer = client.get(path)
@@ -52,13 +52,13 @@ def test_files_are_kept_for_a_year_and_packed(client: httpx.Client) -> None:
 def test_the_path_changes_when_a_file_does(client: httpx.Client) -> None:
     page = client.get("/sign-in").text
     assert f'href="./static/{assets_hash()}/sereno.css"' in page
-    # Whoever still has the page of another version gets what there is.
+    # A browser with the page of another version gets the current file.
     assert client.get("/static/000000000000/sereno.css").status_code == 200
 
 
-def test_nothing_else_can_be_reached(client: httpx.Client, served: Served) -> None:
+def test_no_other_file_can_be_reached(client: httpx.Client, served: Served) -> None:
     for name in TRAVERSALS:
-        # As it stands: a client of the better sort would tidy it up.
+        # As a raw request: an HTTP client would normalize the path.
         url = httpx.URL(served.url).copy_with(raw_path=f"/static/{assets_hash()}/{name}".encode())
         answer = client.get(url)
         assert answer.status_code in (404, 405), (name, answer.status_code)
@@ -66,7 +66,7 @@ def test_nothing_else_can_be_reached(client: httpx.Client, served: Served) -> No
         assert "root:" not in answer.text
 
 
-def test_no_script_or_style_is_written_into_a_page(client: httpx.Client) -> None:
+def test_pages_have_no_inline_script_or_style(client: httpx.Client) -> None:
     answer = client.get("/sign-in")
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"

@@ -1,4 +1,4 @@
-"""Somebody with a browser looks at the pages; whatever goes wrong on them is written down."""
+"""A browser for tests of the pages; every error on a page is recorded."""
 
 import re
 from contextlib import ExitStack
@@ -17,20 +17,20 @@ from tests.server.web.chromium import Chromium
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 TALL = 900
-# What a browser says when it leaves a page that still waits for something.
+# What a browser logs when it leaves a page with pending requests.
 LEFT = "net::ERR_ABORTED"
 
 
 class Visits:
     """`browse("jobs?q=x", role="viewer", tenant="r42", dark=True, width=375, language="es")`: a page, signed in.
 
-    Everybody who browses in one test has a token, cookies and a window of their own. Whatever goes wrong on their pages
-    fails the test at its end, unless `forgive` names it.
+    Every visitor in one test has a token, cookies and a window of their own. Every error on their pages fails the test
+    at its end, unless `forgive` names it.
     """
 
     def __init__(self, app: Sereno, url: str, chromium: Chromium) -> None:
         self.troubles: list[str] = []
-        # Of the tokens, in the order in which somebody came.
+        # The tokens of the visitors, in their order.
         self.names: list[str] = []
         self._app = app
         self._url = url
@@ -53,7 +53,7 @@ class Visits:
         url: str | None = None,
         **options: Any,
     ) -> Page:
-        """`role=None` has no token. `status`: what the page answers. `url`: another server than the test's own."""
+        """`role=None` has no token. `status`: the status of the page. `url`: another server than the test's own."""
         url = url or self._url
         context = self._browser().new_context(
             base_url=f"{url}/",
@@ -77,7 +77,7 @@ class Visits:
         return page
 
     def cookie(self, role: str, tenant: str | None = None, url: str | None = None) -> str:
-        """Of somebody who has signed in with a new token."""
+        """Return a page of a user who has signed in with a new token."""
         self.names.append(f"{role} {len(self.names)}")
         secret = self._app.database.run(create(self.names[-1], role, tenant=tenant, actor="test")).secret
         address = f"{url or self._url}/sign-in"
@@ -86,7 +86,7 @@ class Visits:
         return answer.cookies[COOKIE]
 
     def forgive(self, pattern: str) -> None:
-        """This was to be expected in this test."""
+        """Expect this error in this test."""
         self._forgiven.append(re.compile(pattern))
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Visits:
         assert not wrong, "\n".join(wrong)
 
     def _browser(self) -> Browser:
-        """Taken when the first page is opened: until then the test may run loops."""
+        """Started when the first page is opened: until then the test may run event loops."""
         if not self._contexts:
             self._opened = self._open.enter_context(self._chromium.in_use())
         return self._opened
@@ -130,7 +130,7 @@ class Visits:
 
 
 def look_at(page: Page, name: str) -> None:
-    """Hinders nobody, as far as axe can see, and does not run out of the window; its picture is kept."""
+    """Assert that axe finds no accessibility problem and that the page fits the window; store a picture."""
     page.wait_for_load_state()
     size = page.viewport_size
     assert size is not None

@@ -1,6 +1,6 @@
-"""Every page of the house, with who may see it; and how it is asked about what belongs to a tenant.
+"""Every page, with who may see it; and its queries about the rows of a tenant.
 
-Whoever adds a page that needs to be told what it shows adds a line to `addresses`.
+A new page with parameters needs a line in `addresses`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.server.api.world import EVENT, FINGERPRINT, Things
 
 @dataclass(frozen=True)
 class Door:
-    """As the page was registered."""
+    """A page as it was registered."""
 
     path: str
     method: str
@@ -28,7 +28,7 @@ class Door:
 
 
 class Known(PageRoutes):
-    """Remembers what is registered."""
+    """Records the registered pages."""
 
     doors: list[Door]
 
@@ -46,7 +46,7 @@ class Known(PageRoutes):
 
 
 def pages(app: Sereno) -> list[Door]:
-    """Those that can be looked at, from the same table that the server is made from."""
+    """Return all GET pages, from the same table as the server."""
     known = Known(asgi(app)._context)
     known.doors = []
     for room in SECTIONS:
@@ -55,7 +55,7 @@ def pages(app: Sereno) -> list[Door]:
 
 
 def addresses(router: Door, things: Things) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The page as it is and with the tenant named, and about each thing of theirs that it can show."""
+    """Return the page as it is, with the tenant named, and about each row of the tenant that it can show."""
     ways = _ways(things).get(router.path, ({}, {"tenant": things.tenant}))
     for query in ways:
         yield f"{router.path}?{urlencode(query)}" if query else router.path, query

@@ -1,1 +1,1 @@
-"""The server's JSON door: what a person or a program may see and do, over HTTP. Needs the extra `server`."""
+"""The JSON API of the server. Needs the extra `server`."""

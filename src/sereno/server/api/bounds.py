@@ -1,7 +1,7 @@
-"""Sizes of what a request may hold.
+"""Size limits of request bodies.
 
 Every list and every typed object has one: a body with two million wrong elements made two million errors, and to list
-them took half a minute in which the server answered nobody.
+them took half a minute in which the server served no other request.
 """
 
 from collections.abc import Sized
@@ -17,12 +17,12 @@ Tags = Annotated[list[Annotated[str, Field(min_length=1, max_length=LONGEST_TAG)
 
 
 def at_most(number: int) -> BeforeValidator:
-    """Refuse an object with more entries before any of them is looked at; pydantic's own bound looks at all first."""
+    """Refuse an object with too many entries before any is validated; pydantic's own limit validates all first."""
     return BeforeValidator(lambda value: check_few(value, number))
 
 
 def check_few(value: Any, number: int) -> Any:
-    """The value, unless it holds more than that."""
+    """Return the value; ValueError when it has more entries."""
     if isinstance(value, Sized) and len(value) > number:
         raise ValueError(f"at most {number} entries")
     return value

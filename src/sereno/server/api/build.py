@@ -1,4 +1,4 @@
-"""The API as one ASGI application: `/api/v1`, its OpenAPI document, and the doorkeeper before every room."""
+"""The API as one ASGI application under `/api/v1`, with its OpenAPI document."""
 
 from fastapi import FastAPI
 
@@ -38,7 +38,7 @@ from sereno.server.api.notifications import (
     templates,
 )
 from sereno.server.api.notifications import (
-    reveal as post_reveal,
+    reveal as notification_reveal,
 )
 from sereno.server.api.problems import Problem
 from sereno.server.api.procedures import procedures
@@ -63,7 +63,7 @@ SECTIONS = (
     logs,
     events,
     deliveries,
-    post_reveal,
+    notification_reveal,
     recipients,
     inbox,
     inbox_stream,
@@ -84,7 +84,7 @@ SECTIONS = (
 
 
 def build(context: ServerContext) -> FastAPI:
-    """All rooms of the house."""
+    """Return the application with the routes of all sections."""
     app = FastAPI(
         title="sereno",
         version=__version__,
@@ -95,15 +95,15 @@ def build(context: ServerContext) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    for room in SECTIONS:
-        # Included, each route would be worked out a second time, and all of them while the first request waits.
-        app.router.routes.extend(room.routes(context).routes)
+    for section in SECTIONS:
+        # include_router would build each route a second time, all of them while the first request waits.
+        app.router.routes.extend(section.routes(context).routes)
     _describe(app)
     return app
 
 
 def _describe(app: FastAPI) -> None:
-    """What every operation has in common, in the document."""
+    """Add what all operations have in common to the OpenAPI document."""
     original = app.openapi
 
     def openapi() -> dict[str, object]:

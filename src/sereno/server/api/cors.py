@@ -1,6 +1,6 @@
-"""Pages of other origins: those that `inbox_origins` names may ask for inboxes, and no page may ask for anything else.
+"""CORS: pages of the origins in `inbox_origins` may read inboxes, and no page of another origin may read anything else.
 
-Cookies never count there: only what was asked with the token of an inbox can be read by such a page.
+Cookies never count there: such a page can read only what was requested with the token of an inbox.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -15,14 +15,14 @@ Send = Callable[[Scope], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATHS = frozenset({"/api/v1/inbox", "/api/v1/inbox/unread", "/api/v1/inbox/mark", "/api/v1/inbox/stream"})
-# So many seconds a browser remembers that it may ask.
+# Seconds for which a browser caches the preflight response.
 REMEMBERED_SECONDS = 600
 VARY = (b"vary", b"Origin")
 _SHOWN = f"bearer {PREFIX}".encode()
 
 
 class CrossOrigin:
-    """Answers for the rooms inside whether a page of another origin may ask, and may see what they say."""
+    """Decides whether a page of another origin may send a request, and may read the response."""
 
     def __init__(self, inside: Asgi, context: ServerContext) -> None:
         self._inside = inside
@@ -33,25 +33,25 @@ class CrossOrigin:
         if scope["type"] != "http" or path not in PATHS:
             await self._inside(scope, receive, send)
             return
-        said = dict(scope["headers"])
-        origin = said.get(b"origin", b"")
+        headers_by_name = dict(scope["headers"])
+        origin = headers_by_name.get(b"origin", b"")
         is_allowed = origin.decode("latin-1") in (self._context.settings.inbox_origins or ())
-        if is_allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in said:
+        if is_allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers_by_name:
             await _allow(origin, send)
             return
-        may_see = is_allowed and said.get(b"authorization", b"").lower().startswith(_SHOWN)
+        may_see = is_allowed and headers_by_name.get(b"authorization", b"").lower().startswith(_SHOWN)
         more = [VARY, *((_of(origin), (b"access-control-expose-headers", b"Retry-After")) if may_see else ())]
 
-        async def marked(message: Scope) -> None:
+        async def send_with_headers(message: Scope) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        await self._inside(scope, receive, marked)
+        await self._inside(scope, receive, send_with_headers)
 
 
 async def _allow(origin: bytes, send: Send) -> None:
-    """Before a browser asks with a token, it asks whether it may."""
+    """Respond to the preflight request that a browser sends before a request with a token."""
     headers = [
         _of(origin),
         VARY,

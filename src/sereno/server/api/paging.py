@@ -1,4 +1,4 @@
-"""Lists come in pages: by a cursor, which is exact while things move, or by number, for people."""
+"""Pages of lists: by a cursor, which is exact while rows are added, or by number, for people."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from sereno.server.shared.http_error import HTTPError
 T = TypeVar("T")
 
 MOST = 200
-# Bytes of texts and JSON after which a page ends, whatever number of rows was asked for.
+# Bytes of texts and JSON after which a page ends, whatever its limit of rows.
 LARGEST_PAGE = 4 * 1024 * 1024
-# By number, no further than this: who wants more uses the cursor.
+# The last row that can be reached by page number; beyond it, use the cursor.
 DEEPEST = 10_000
 
 
 @dataclass
 class Page(Generic[T]):
-    """`next`: give it as `before` to get the page after this one; null at the end."""
+    """`next`: pass it as `before` to get the next page; null at the end."""
 
     items: list[T]
     next: int | None = None
@@ -29,7 +29,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True)
 class Paging:
-    """Which page is asked for."""
+    """The requested page."""
 
     limit: int
     before: int | None
@@ -37,10 +37,10 @@ class Paging:
 
 
 def paging(
-    limit: Annotated[int, Query(ge=1, le=MOST, description="So many at most.")] = 50,
-    before: Annotated[int | None, Query(ge=0, lt=2**63, description="The `next` of the page before.")] = None,
-    page: Annotated[int | None, Query(ge=1, description="By number instead, from 1 on.")] = None,
-    page_size: Annotated[int | None, Query(ge=1, le=MOST, description="With `page`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of items.")] = 50,
+    before: Annotated[int | None, Query(ge=0, lt=2**63, description="The `next` of the previous page.")] = None,
+    page: Annotated[int | None, Query(ge=1, description="Page number from 1 on, instead of `before`.")] = None,
+    page_size: Annotated[int | None, Query(ge=1, le=MOST, description="Items per page, with `page`.")] = None,
 ) -> Paging:
     """The parameters of a list."""
     if page is None:
@@ -52,9 +52,9 @@ def paging(
 
 
 def page_of(
-    wanted: Paging, look: Callable[[int, int | None], Operation[Sequence[T]]], cursor: Callable[[Any], int]
+    wanted: Paging, query: Callable[[int, int | None], Operation[Sequence[T]]], cursor: Callable[[Any], int]
 ) -> Operation[Page[T]]:
-    """One page of what `look(most, before)` finds, newest first."""
-    found = list((yield from look(wanted.skip + wanted.limit + 1, wanted.before)))[wanted.skip :]
+    """Return one page of the rows that `query(most, before)` finds, newest first."""
+    found = list((yield from query(wanted.skip + wanted.limit + 1, wanted.before)))[wanted.skip :]
     items = found[: wanted.limit]
     return Page(items, cursor(items[-1]) if len(found) > wanted.limit else None)

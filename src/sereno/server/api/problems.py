@@ -1,4 +1,4 @@
-"""What went wrong, as RFC 9457 says it: a type, a title, a status, and a sentence with its remedy."""
+"""Errors as problem documents (RFC 9457): a type, a title, a status, and a sentence that says what to do."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -17,7 +17,7 @@ from sereno.errors import SerenoError
 from sereno.server.shared.http_error import HTTPError
 
 MEDIA_TYPE = "application/problem+json"
-# SQLSTATE of a table, function, column or schema that is not there, and of a server that only reads.
+# SQLSTATE of a missing table, function, column or schema, and of a read-only server.
 UNREADY = frozenset({"42P01", "42883", "42703", "3F000", "25006"})
 
 STATUSES: tuple[tuple[type[SerenoError], HTTPStatus], ...] = (
@@ -48,20 +48,20 @@ def answer(
     found: list[dict[str, Any]] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    content = Problem(title=HTTPStatus(status).phrase, status=status, detail=_sayable(detail), errors=found)
+    content = Problem(title=HTTPStatus(status).phrase, status=status, detail=_clean(detail), errors=found)
     return JSONResponse(
         content.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE
     )
 
 
 def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: what else an operation may answer."""
+    """Return the error responses of an operation for the OpenAPI document."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {int(status): {"description": status.phrase, "content": content} for status in statuses}
 
 
 def install(app: Starlette) -> None:
-    """Whatever is raised becomes a problem; nothing of the inside of the house is shown."""
+    """Turn every exception into a problem document that shows no internals."""
 
     async def declined(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPError)
@@ -74,35 +74,33 @@ def install(app: Starlette) -> None:
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [
-            {"where": _sayable(_where(each["loc"])), "message": _sayable(each["msg"])} for each in error.errors()[:20]
-        ]
-        words = "; ".join(f"{each['where']}: {each['message']}" for each in found[:3])
-        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, words, found=found)
+        found = [{"where": _clean(_where(each["loc"])), "message": _clean(each["msg"])} for each in error.errors()[:20]]
+        detail = "; ".join(f"{each['where']}: {each['message']}" for each in found[:3])
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, detail, found=found)
 
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        # A body that cannot be read, for a reason that FastAPI has no word for.
+        # FastAPI raises 400 for a body that it cannot parse.
         status = HTTPStatus.UNPROCESSABLE_ENTITY if error.status_code == HTTPStatus.BAD_REQUEST else error.status_code
         return answer(status, str(error.detail), headers=error.headers)
 
     async def busy(_: Request, error: Exception) -> Response:
         is_slow = isinstance(error, psycopg.errors.QueryCanceled)
-        words = "the question takes longer than 2 s: ask for less" if is_slow else "the database did not answer"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words, headers={"Retry-After": "1"})
+        detail = "the query takes longer than 2 s: narrow it down" if is_slow else "the database did not respond"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
 
     async def bad_data(_: Request, __: Exception) -> Response:
         return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "a value in the request is one that PostgreSQL cannot hold")
 
     async def not_granted(_: Request, __: Exception) -> Response:
-        words = "the server's login at the database may not do this: sereno migrate --roles says which may"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words)
+        detail = "the server's database role lacks a privilege for this: see sereno migrate --roles"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
     async def unready(_: Request, error: Exception) -> Response:
         if getattr(error, "sqlstate", None) not in UNREADY:
             raise error
-        words = "the database has no schema of sereno, or an older one, or takes no changes: see sereno doctor"
-        return answer(HTTPStatus.SERVICE_UNAVAILABLE, words, headers={"Retry-After": "1"})
+        detail = "the database has no sereno schema, an older one, or is read-only: see sereno doctor"
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
 
     for kind, handler in (
         (HTTPError, declined),
@@ -121,8 +119,8 @@ def install(app: Starlette) -> None:
         app.add_exception_handler(kind, handler)
 
 
-def _sayable(text: str | None) -> str | None:
-    """As JSON can carry it: a lone surrogate in a request comes back in its error."""
+def _clean(text: str | None) -> str | None:
+    """Replace lone surrogates, which JSON cannot carry; a request may contain one, and the error repeats it."""
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""A router whose every operation says who may use it, and for whom it is."""
+"""A router whose operations each declare the role they need, and whether a tenant's users may call them."""
 
 import asyncio
 import hashlib
@@ -24,11 +24,11 @@ from sereno.server.shared.http_error import HTTPError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Whoever asks, as the doorkeeper knows them.
+# Who sends the request, as authenticated.
 Who = Annotated[Principal, Depends(current)]
 
 LONGEST_KEY = 200
-# Bytes from which on a body is parsed aside: to parse them takes a millisecond or two.
+# Bytes from which on a body is parsed in a thread: to parse them takes a millisecond or two.
 LARGE_BODY = 64 * 1024
 ALWAYS = (
     HTTPStatus.UNAUTHORIZED,
@@ -41,18 +41,18 @@ ALWAYS = (
 
 
 class DeferredRoute(BaseRoute):
-    """A route that is worked out when somebody comes: all together take half a second, before the first request."""
+    """A route that is built on its first request: to build all of them takes half a second, at the start."""
 
-    def __init__(self, path: str, methods: Collection[str], work_out: Callable[[], BaseRoute]) -> None:
-        self._way = Route(path, lambda _: None, methods=methods)
-        self._work_out = work_out
+    def __init__(self, path: str, methods: Collection[str], build: Callable[[], BaseRoute]) -> None:
+        self._pattern = Route(path, lambda _: None, methods=methods)
+        self._build = build
 
     @cached_property
     def whole(self) -> BaseRoute:
-        return self._work_out()
+        return self._build()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        found, _ = self._way.matches(scope)
+        found, _ = self._pattern.matches(scope)
         return (found, {}) if found is Match.NONE else self.whole.matches(scope)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,14 +60,14 @@ class DeferredRoute(BaseRoute):
 
 
 class Router(APIRouter):
-    """`door.get("/jobs", role="viewer", of_tenants=True)`.
+    """`router.operation("GET", "/jobs", role="viewer", of_tenants=True)`.
 
-    `of_tenants`: also for somebody who sees one tenant alone; the room then shows nothing else.
+    `of_tenants`: also for users of one tenant; the operation then shows nothing of other tenants.
     """
 
     def __init__(self, context: ServerContext, name: str, *, remembers: bool = True) -> None:
-        """`remembers`: False where an answer that is kept for whoever asks again would hold a secret."""
-        # For paths that find out themselves who asks: what to call before anything of a body is read.
+        """`remembers`: False where a response that is stored for its Idempotency-Key would hold a secret."""
+        # For paths that authenticate requests themselves: what to call before the body is read.
         self.checks: dict[str, Callable[[Request], Awaitable[object]]] = {}
         super().__init__(tags=[name], route_class=_answering_once(context, remembers, self.checks))
         self._context = context
@@ -82,12 +82,12 @@ class Router(APIRouter):
         also: Sequence[HTTPStatus] = (),
         **more: Any,
     ) -> Callable[[F], F]:
-        """An operation for those who may."""
+        """Return the decorator of an operation that needs this role."""
 
-        async def let_in(request: Request) -> None:
+        async def authenticate(request: Request) -> None:
             request.state.principal = await self._context.authenticator.check(request, role, of_tenants=of_tenants)
 
-        depends = [Depends(let_in)]
+        depends = [Depends(authenticate)]
         if method == "POST":
             depends.append(Depends(_idempotency_key))
             also = (*also, HTTPStatus.CONFLICT)
@@ -101,44 +101,44 @@ class Router(APIRouter):
         )
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
-        def work_out() -> BaseRoute:
+        def build() -> BaseRoute:
             super(Router, self).add_api_route(path, endpoint, **more)
             return self.routes.pop()
 
-        self.routes.append(DeferredRoute(path, more["methods"], work_out))
+        self.routes.append(DeferredRoute(path, more["methods"], build))
 
 
 def _idempotency_key(
     idempotency_key: Annotated[
         str | None,
-        Header(max_length=LONGEST_KEY, description="The same request with the same key is done once, within a day."),
+        Header(max_length=LONGEST_KEY, description="Within a day, the same request and key are executed once."),
     ] = None,
 ) -> None:
-    """Says in the document that there is such a header."""
+    """Declares the header in the OpenAPI document."""
 
 
 def _answering_once(
     context: ServerContext, remembers: bool, checks: Mapping[str, Callable[[Request], Awaitable[object]]]
 ) -> type[APIRoute]:
-    """Routes that answer a POST with an Idempotency-Key once, and the second time say what they said before."""
+    """Return a route class that executes a POST with an Idempotency-Key once, and repeats its response later."""
 
     class Once(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Any]:
             original = super().get_route_handler()
-            said = self.openapi_extra or {}
+            declared = self.openapi_extra or {}
 
             async def handler(request: Request) -> Response:
-                if request.method not in SAFE and said.get("x-role") is not None and "x-own-door" not in said:
-                    # Before anything of the body is read, which a stranger may have made as strange as they like.
-                    await context.authenticator.check(request, said["x-role"], of_tenants=said["x-of-tenants"])
+                if request.method not in SAFE and declared.get("x-role") is not None and "x-own-door" not in declared:
+                    # Check the role before any of the body is read, which may be malicious.
+                    await context.authenticator.check(request, declared["x-role"], of_tenants=declared["x-of-tenants"])
                 elif self.path in checks:
                     await checks[self.path](request)
-                await _parse_aside(request, self.body_field)
+                await _parse_in_thread(request, self.body_field)
                 key = request.headers.get("idempotency-key")
-                # Who only looks changes nothing, also not by what is kept of it.
-                is_kept = remembers and said.get("x-role") != "viewer"
-                if request.method in SAFE or not is_kept or not key or len(key) > LONGEST_KEY:
-                    return _as_seen(request, await original(request))
+                # A viewer changes nothing, so no response is stored for one either.
+                is_stored = remembers and declared.get("x-role") != "viewer"
+                if request.method in SAFE or not is_stored or not key or len(key) > LONGEST_KEY:
+                    return _masked(request, await original(request))
                 return await _once(context, request, key, original)
 
             return handler
@@ -146,25 +146,25 @@ def _answering_once(
     return Once
 
 
-def _as_seen(request: Request, response: Response) -> Response:
-    """The same answer, with errors as whoever asks may see them."""
+def _masked(request: Request, response: Response) -> Response:
+    """Return the response with errors masked, unless the user may see them."""
     who = getattr(request.state, "principal", None)
     raw = bytes(getattr(response, "body", b""))
     if not raw or not isinstance(who, Principal) or sees_all(who) or response.media_type != "application/json":
         return response
-    said = json.loads(raw)
-    shown = hidden(said)
-    if shown == said:
+    content = json.loads(raw)
+    shown = hidden(content)
+    if shown == content:
         return response
     response.body = json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
     response.headers["content-length"] = str(len(response.body))
     return response
 
 
-async def _parse_aside(request: Request, field: Any) -> None:
-    """Parse and check a large body in a thread, while the server answers others. A small one is checked by FastAPI.
+async def _parse_in_thread(request: Request, field: Any) -> None:
+    """Parse and check a large body in a thread, while the server handles other requests. FastAPI checks small ones.
 
-    `field`: what FastAPI knows of the body; its class is private.
+    `field`: FastAPI's description of the body; its class is private.
     """
     if field is None:
         return
@@ -175,10 +175,10 @@ async def _parse_aside(request: Request, field: Any) -> None:
 
 def _parse(request: Request, raw: bytes, field: Any) -> None:
     try:
-        # Where Starlette keeps what it has parsed, so that it is not parsed twice.
+        # Starlette caches the parsed body in this attribute, so that it is not parsed twice.
         request._json = json.loads(raw)  # noqa: SLF001
     except (ValueError, RecursionError):
-        # FastAPI tries again, fails as soon, and has the words for it.
+        # FastAPI parses it again, fails as well, and has the error message.
         return
     _, errors = field.validate(request._json, loc=("body",))  # noqa: SLF001
     if errors:
@@ -186,7 +186,7 @@ def _parse(request: Request, raw: bytes, field: Any) -> None:
 
 
 def _named(principal: Principal) -> str:
-    """Two who are not the same never get each other's answers: names are not numbers, and tenants have their own."""
+    """Return a name that no other principal has: a stored response is never given to another user or tenant."""
     if principal.token is not None:
         return f"token {principal.token}"
     return f"{principal.role} of {principal.tenant!r} {principal.name}"
@@ -198,13 +198,13 @@ async def _once(context: ServerContext, request: Request, key: str, original: Ca
         response: Response = await original(request)
         return response
     who = _named(principal)
-    said = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
-    found = await context.change(tokens.begin_answer(who, key, said.digest()))
+    digest = hashlib.sha256(b"\x00".join([request.method.encode(), str(request.url).encode(), await request.body()]))
+    found = await context.change(tokens.begin_answer(who, key, digest.digest()))
     if not found.is_ours:
         if not found.is_same:
             raise HTTPError(HTTPStatus.UNPROCESSABLE_ENTITY, "this Idempotency-Key was used for another request")
         if found.status is None:
-            raise HTTPError(HTTPStatus.CONFLICT, "the same request is being answered right now", {"Retry-After": "1"})
+            raise HTTPError(HTTPStatus.CONFLICT, "the same request is being processed right now", {"Retry-After": "1"})
         return Response(found.body, found.status, media_type="application/json", headers={"Idempotent-Replay": "true"})
     try:
         response = await original(request)

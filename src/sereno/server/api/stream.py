@@ -1,4 +1,4 @@
-"""What moves, as a stream: whoever asks for `text/event-stream` hears of every change, at most once a second."""
+"""The stream of changes: a client of `text/event-stream` gets every change, at most once a second."""
 
 import time
 from collections.abc import AsyncIterator
@@ -16,11 +16,11 @@ from sereno.server.shared.change_feed import Change, ChangeFeed
 from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 
-# A line now and then, so that nobody between us takes silence for an end.
+# Seconds of silence after which a comment line is sent, so that no proxy closes the connection.
 SILENCE_SECONDS = 15.0
-# Who asks is asked again so often: a token that was revoked hears no more.
+# Seconds after which the client is authenticated again: a revoked token gets no more changes.
 TRUST_SECONDS = 5.0
-# Then the browser connects anew.
+# Seconds after which the stream ends; the browser then reconnects.
 LONGEST_SECONDS = 900.0
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 EVENT_STREAM = "text/event-stream"
@@ -41,43 +41,43 @@ def routes(context: ServerContext) -> Router:
         response_model=Change,
     )
     async def stream(request: Request, who: Who) -> Response | Change:
-        """The figures of the house once; as `text/event-stream`, at every change.
+        """The current figures; as `text/event-stream`, at every change.
 
-        Somebody of a tenant hears that something has changed, and not what.
+        A user of one tenant learns that something has changed, and not what.
         """
         if EVENT_STREAM in request.headers.get("accept", ""):
             change_feed.check_place(who)
             return StreamingResponse(
-                _told(context, change_feed, request, who), media_type=EVENT_STREAM, headers=HEADERS
+                _events(context, change_feed, request, who), media_type=EVENT_STREAM, headers=HEADERS
             )
         return Change(0, None if who.tenant is not None else await context.read(snapshot()))
 
     return router
 
 
-async def _told(
+async def _events(
     context: ServerContext, change_feed: ChangeFeed, request: Request, who: Principal
 ) -> AsyncIterator[bytes]:
     last, began = 0, time.monotonic()
-    asked = said = began
+    checked_at = sent_at = began
     yield b"retry: 2000\n\n"
-    # A place that was free when the answer began may be taken by now: the client comes again.
+    # The quota may have been used up since the response began; the client then reconnects.
     with suppress(HTTPError), change_feed.listening(who):
         while not change_feed.is_ended and time.monotonic() < began + LONGEST_SECONDS:
-            beat = await change_feed.next(last, TRUST_SECONDS)
+            change = await change_feed.next(last, TRUST_SECONDS)
             now = time.monotonic()
-            if now > asked + TRUST_SECONDS:
-                asked = now
+            if now > checked_at + TRUST_SECONDS:
+                checked_at = now
                 try:
                     if await context.authenticator.who(request) is None:
                         return
                 except BUSY:
-                    # Whoever was let in hears that the database does not answer, as everybody does.
+                    # A client that was authenticated before learns from the stream that the database is unavailable.
                     pass
-            if beat is not None:
-                last, said = beat.number, now
-                shown = Change(beat.number, None, beat.answers) if who.tenant is not None else beat
-                yield b"event: now\nid: %d\ndata: %s\n\n" % (beat.number, msgspec.json.encode(shown))
-            elif now > said + SILENCE_SECONDS:
-                said = now
+            if change is not None:
+                last, sent_at = change.number, now
+                shown = Change(change.number, None, change.answers) if who.tenant is not None else change
+                yield b"event: now\nid: %d\ndata: %s\n\n" % (change.number, msgspec.json.encode(shown))
+            elif now > sent_at + SILENCE_SECONDS:
+                sent_at = now
                 yield b": nothing new\n\n"

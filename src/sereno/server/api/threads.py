@@ -1,4 +1,4 @@
-"""Questions that keep the program busy rather than the database: answered in a thread, one after the other."""
+"""Reads that are slow in Python rather than in the database: run in a thread, one after the other."""
 
 import asyncio
 from typing import TypeVar
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class SerialThread:
-    """While one of them is worked out, everybody else is answered."""
+    """While one read runs in its thread, the server handles other requests."""
 
     def __init__(self, context: ServerContext) -> None:
         self._database = context.database
         self._turn = asyncio.Semaphore(1)
 
     async def read(self, operation: Operation[T]) -> T:
-        """As `House.read`."""
+        """Run an operation, as `ServerContext.read` does."""
         async with self._turn:
             return await asyncio.to_thread(self._database.run, _reading(operation))
 

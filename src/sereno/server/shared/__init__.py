@@ -1,1 +1,1 @@
-"""What both doors of the server, the API and the pages, share: who asks, and what they stand on. Needs `server`."""
+"""What the API and the dashboard share: authentication, access to the database and caches. Needs the extra `server`."""

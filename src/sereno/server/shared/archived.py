@@ -1,4 +1,4 @@
-"""What somebody asks for and is not in the house any more: 404, and where in the archive it may be."""
+"""Rows that are no longer in the database: 404, with the place in the archive where they may be."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,13 +12,13 @@ from sereno.server.shared.http_error import HTTPError, not_found
 
 
 def places(noun: Noun, number: int, who: Principal) -> Operation[Sequence[ArchivedLocation]]:
-    """Where it is or may be, the newest first. Nothing for somebody of a tenant: a file holds many tenants' rows."""
+    """Return where the row is or may be, newest first; nothing for a tenant's user: a file holds many tenants' rows."""
     if who.tenant is not None:
         return []
     return (yield from whereabouts(KINDS[noun], number))
 
 
 def gone(noun: Noun, number: int, who: Principal) -> Operation[HTTPError]:
-    """404; with the words that help, if it is in the archive."""
-    said = None if who.tenant is not None else (yield from words(noun, number))
-    return not_found(f"{noun} {number}") if said is None else HTTPError(HTTPStatus.NOT_FOUND, said)
+    """Return a 404 error, which names the place if the row is in the archive."""
+    detail = None if who.tenant is not None else (yield from words(noun, number))
+    return not_found(f"{noun} {number}") if detail is None else HTTPError(HTTPStatus.NOT_FOUND, detail)

@@ -1,4 +1,4 @@
-"""The doorkeeper: who asks, what they may do, and whose things they see."""
+"""Authentication and authorization: who sends a request, what they may do, and whose data they see."""
 
 import ipaddress
 import re
@@ -26,14 +26,14 @@ COOKIE = "sereno"
 # Over TLS. Browsers take a cookie with this prefix from this very host alone, with Secure and for the path /: neither
 # another host of the same domain nor a page without TLS can plant one.
 SECURE_COOKIE = "__Host-sereno"
-# Who signed in stays so for so many seconds.
+# Seconds that a sign-in lasts.
 SIGNED_IN_SECONDS = 12 * 3600
-# A token that was found is not looked up again for so many seconds: also how long a revoked one still opens.
+# Seconds for which a token that was found is cached: a revoked one works for that long.
 FRESH_SECONDS = 5.0
-# Unless the database is away: then for so long, and only to look.
+# While the database is unavailable, seconds for which a cached token may still read.
 AWAY_SECONDS = 600.0
 MOST_REMEMBERED = 1000
-# Sign-ins that were ended at this server, of a hundred bytes each.
+# Sign-outs that this server remembers, of about a hundred bytes each.
 MOST_SIGNED_OUT = 10_000
 # Whose share of the database reads a request uses: one user's, or one tenant's with all its tokens. None: the server's.
 Share = str | tuple[str, str]
@@ -43,22 +43,22 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 ELSEWHERE = "this was sent by a page of another origin"
 _BEARER = re.compile(r"[Bb]earer +(\S+)")
 
-# Somebody else's sign-in, where the server is part of another application: who is it, if anybody?
+# The sign-in of the application in which the server is mounted; it returns None for an unknown user.
 Authenticate = Callable[[HTTPConnection], Awaitable[Principal | None]]
 
 
 class Authenticator:
-    """Knows who asks. `is_open`: nobody has to say who they are, from this machine alone."""
+    """Finds out who sends a request. `is_open`: requests from this machine need no token."""
 
     def __init__(self, database: Database, *, authenticate: Authenticate | None = None, is_open: bool = False) -> None:
         self._database = database
         self._authenticate = authenticate
         self._is_open = is_open
         self._remembered: dict[bytes | SignIn, tuple[float, Principal]] = {}
-        # Those that were ended here, oldest first: they hold at once, also where nothing can be written.
+        # Sign-ins that ended at this server, oldest first: this takes effect at once, also on a read-only server.
         self._signed_out: dict[SignIn, None] = {}
         self._own_secret = secrets.token_bytes(32)
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     @property
     def settings(self) -> Settings:
@@ -66,14 +66,14 @@ class Authenticator:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether people sign in to the application around us, and not here."""
+        """Return whether people sign in to the surrounding application, and not here."""
         return self._authenticate is not None
 
     async def who(self, request: HTTPConnection) -> Principal | None:
-        """Whoever asks, by the sign-in of the application around us, a trusted proxy, a token or a cookie."""
+        """Return who sends a request, by the surrounding application, a trusted proxy, a token or a cookie."""
         found = _BEARER.fullmatch(request.headers.get("authorization", ""))
         if self._authenticate is not None:
-            # It may know people by a cookie, which their browser sends along with what another page asks.
+            # The application may know people by a cookie, which their browser also sends with requests of other pages.
             if found is None and not self._is_from_here(request):
                 raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
             return await self._authenticate(request)
@@ -88,12 +88,12 @@ class Authenticator:
         return self._by_proxy(request)
 
     async def of_token(self, token: str, *, is_safe: bool = False) -> Principal | None:
-        """Whose it is, if it is one and has not ended."""
+        """Return whose token it is, or None when it is not valid."""
         hashed = token_hash(token)
         return None if hashed is None else await self._find(hashed, is_safe=is_safe)
 
     def check_origin(self, request: HTTPConnection) -> None:
-        """403 for what a page of another origin has sent."""
+        """403 for a request that a page of another origin has sent."""
         if not self._is_same_origin(request):
             raise HTTPError(HTTPStatus.FORBIDDEN, ELSEWHERE)
 
@@ -106,7 +106,7 @@ class Authenticator:
         return SECURE_COOKIE if self.is_encrypted(request) else COOKIE
 
     def cookie(self, principal: Principal) -> str | None:
-        """For whoever has shown a token."""
+        """Return a cookie for a user who has presented a token."""
         if principal.token is None:
             return None
         return make_cookie(self._secret, principal.token, int(time.time()) + SIGNED_IN_SECONDS)
@@ -115,9 +115,9 @@ class Authenticator:
         return read_cookie(self._secret, request.cookies.get(self.cookie_name(request), ""), time.time())
 
     async def sign_out(self, request: HTTPConnection) -> None:
-        """End the sign-in of this request's cookie: whoever has a copy of the cookie is signed out, too.
+        """End the sign-in of this request's cookie: every copy of the cookie stops working, too.
 
-        On a read-only server this is kept in memory, so that it holds there until a restart.
+        A read-only server holds this in memory, so it lasts there until a restart.
         """
         sign_in = self._sign_in(request)
         if sign_in is None:
@@ -130,12 +130,12 @@ class Authenticator:
             await self._database.arun_one(tokens.sign_out(sign_in))
 
     async def check(self, request: Request, role: Role, *, of_tenants: bool) -> Principal:
-        """Whoever asks, if they may. 401 without a name, 403 without the right."""
+        """Return who sends the request, if they have the role. 401 when unknown, 403 without the role."""
         principal = await self.who(request)
         if principal is None:
             raise HTTPError(
                 HTTPStatus.UNAUTHORIZED,
-                "show a token: Authorization: Bearer srn_…; sereno token create makes one",
+                "a token is required: Authorization: Bearer srn_…; create one with sereno token create",
                 {"WWW-Authenticate": "Bearer"},
             )
         if self.settings.read_only and role != "viewer" and request.method not in SAFE:
@@ -143,25 +143,25 @@ class Authenticator:
         if not principal.may(role):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} is {principal.role}; this needs {role}")
         if principal.tenant is not None and not of_tenants:
-            raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} sees the tenant {principal.tenant} alone")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{principal.name} can access only the tenant {principal.tenant}")
         ASKING.set(principal.actor if principal.tenant is None else tenant_share(principal.tenant))
         return principal
 
     async def _is_still_open(self) -> bool:
-        """Until the first token is created. It never opens again: also not when that token is revoked or expires."""
-        if self._looked_at + FRESH_SECONDS < time.monotonic():
+        """Return whether no token was ever created. Once closed it stays closed, even when that token is revoked."""
+        if self._checked_at + FRESH_SECONDS < time.monotonic():
             with suppress(*BUSY):
                 self._is_open = not (await self._database.arun_one(tokens.token_status())).was_created
-            self._looked_at = time.monotonic()
+            self._checked_at = time.monotonic()
         return self._is_open
 
     @property
     def _secret(self) -> bytes:
-        """Without a setting, everybody signs in again after a restart."""
+        """Return the key of cookies. Without the setting, everyone has to sign in again after a restart."""
         return self.settings.secret.encode() if self.settings.secret is not None else self._own_secret
 
     async def _find(self, key: bytes | SignIn, *, is_safe: bool) -> Principal | None:
-        """While the database is away, who was known looks on: at what was seen before, and changes nothing."""
+        """Return the owner. While the database is unavailable, a cached user may still read, from caches."""
         until, principal = self._remembered.get(key, (0.0, None))
         if principal is not None and until > time.monotonic():
             return principal
@@ -182,20 +182,20 @@ class Authenticator:
         return found
 
     def _by_proxy(self, request: HTTPConnection) -> Principal | None:
-        """A trusted proxy in front of the server has authenticated the user, and names them in a header."""
+        """Return the user whom a trusted proxy in front of the server has authenticated and names in a header."""
         header = self.settings.proxy_user_header
         name = request.headers.get(header, "") if header and is_by_trusted_proxy(request) else ""
-        # The proxy may know people by a cookie, which their browser sends along with what another page asks.
+        # The proxy may know people by a cookie, which their browser also sends with requests of other pages.
         if not name.strip() or not self._is_from_here(request):
             return None
         return Principal(name[:200], self.settings.proxy_user_role)
 
     def _is_from_here(self, request: HTTPConnection) -> bool:
-        """It only looks, or no page of another origin has sent it."""
+        """Return whether the request only reads, or was not sent by a page of another origin."""
         return request.scope.get("method") in SAFE or self._is_same_origin(request)
 
     def _is_same_origin(self, request: HTTPConnection) -> bool:
-        """A page of another origin cannot make somebody's browser change things here."""
+        """Return whether a page of this server sent the request: other pages must not make a browser change data."""
         site = request.headers.get("sec-fetch-site")
         if site is not None:
             return site in ("same-origin", "none")
@@ -203,7 +203,7 @@ class Authenticator:
         return origin is None or origin == self._own_origin(request)
 
     def _own_origin(self, request: HTTPConnection) -> str:
-        """As a browser writes it: with the scheme, so that a page without TLS is another origin than one with it."""
+        """Return the origin as a browser writes it: with the scheme, so pages with and without TLS differ."""
         host = request.headers.get("host", "")
         scheme, _, rest = (self.settings.public_url or "").partition("://")
         is_public = rest.partition("/")[0] == host
@@ -211,12 +211,12 @@ class Authenticator:
 
 
 def tenant_share(tenant: str) -> Share:
-    """Return the share of a tenant. It is no text, so that no name of a user can equal it."""
+    """Return the share of a tenant: a tuple, so that no user name can equal it."""
     return ("the tenant", tenant)
 
 
 def _is_local(request: HTTPConnection) -> bool:
-    """Asked from this machine, by a name of it: a page elsewhere that resolves its own name to us is not let in."""
+    """Return whether the request comes from this machine, by a local host name (against DNS rebinding)."""
     try:
         named = urlsplit(f"//{request.headers.get('host', '')}").hostname
         comes_from_here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
@@ -226,7 +226,7 @@ def _is_local(request: HTTPConnection) -> bool:
 
 
 def current(request: Request) -> Principal:
-    """Whom the doorkeeper has let in."""
+    """Return the principal that `Authenticator.check` has accepted."""
     found: Any = request.state.principal
     assert isinstance(found, Principal)
     return found

@@ -1,4 +1,4 @@
-"""What is raised when the database is too slow, or away."""
+"""The exceptions that are raised when the database is too slow or unavailable."""
 
 import psycopg
 

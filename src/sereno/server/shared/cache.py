@@ -1,6 +1,6 @@
-"""What many people look at is looked up once: for all viewers together, and no more often than once a second.
+"""A cache of query results: each query runs once for all viewers together, at most once a second.
 
-A look that takes too long shows what was seen before, with its age: no page is an error because the database is busy.
+When a query takes too long, the previous result is returned with its age: a page works while the database is busy.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 FRESH_SECONDS = 1.0
-# So many, for so long: as they were last, if the database does not answer.
+# Cache size and time to live in seconds. Stale entries are served while the database is unavailable.
 MOST_REMEMBERED, REMEMBERED_SECONDS = 500, 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cached(Generic[T]):
-    """`value` is None when it could never be seen. `age`: seconds; more than nothing when now it could not be seen."""
+    """A result. `value` is None when none was ever read. `age`: seconds; above zero when the last query has failed."""
 
     value: T | None
     age: float = 0.0
@@ -42,18 +42,18 @@ MISSING: Cached[Any] = Cached(None, -1.0)
 
 
 class Reader(Protocol):
-    """Whatever reads: the house."""
+    """What runs a query: `ServerContext`."""
 
     async def read(self, operation: Operation[S], *, seconds: float = ...) -> S: ...
 
 
 class Cache:
-    """Values by key; a key names what is looked at and for whom."""
+    """Results by key; a key names the query and its reader."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
-        self._looking: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
+        self._running: dict[Hashable, asyncio.Task[Cached[Any]]] = {}
 
     async def get(
         self,
@@ -65,20 +65,20 @@ class Cache:
         seconds: float = LOOK_SECONDS,
         keep: bool = True,
     ) -> Cached[T]:
-        """As it was at most `fresh` seconds ago, or as it was last if now is not the time.
+        """Return the result, at most `fresh` seconds old; an older one while the database is busy.
 
-        `keep`: False for what may be large and is of one thing alone; it is looked up once for all who ask together.
-        With `patience`, nobody waits longer than that: the look goes on, and whoever comes next sees what it found.
+        `keep`: False for a large result that one page alone needs; concurrent requests still share one query.
+        `patience`: seconds after which the previous result is returned; the query continues, for the next caller.
         """
         at, value = self._values.get(key, (0.0, None))
         if at and at + fresh > time.monotonic():
             return Cached(value)
-        task = self._looking.get(key)
+        task = self._running.get(key)
         if task is None:
-            task = asyncio.create_task(self._look(key, operation, seconds, keep=keep))
-            self._looking[key] = task
-            task.add_done_callback(lambda _: self._looking.pop(key, None))
-        # Whoever leaves does not take the look of the others with them.
+            task = asyncio.create_task(self._read(key, operation, seconds, keep=keep))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        # A caller that is cancelled does not cancel the query of the others.
         done, _ = await asyncio.wait({task}, timeout=patience)
         return task.result() if done else self._before(key)
 
@@ -86,7 +86,7 @@ class Cache:
         at, old = self._values.get(key, (0.0, None))
         return Cached(old, time.monotonic() - at) if at else MISSING
 
-    async def _look(
+    async def _read(
         self, key: Hashable, operation: Callable[[], Operation[T]], seconds: float, *, keep: bool
     ) -> Cached[T]:
         try:
@@ -101,7 +101,7 @@ class Cache:
         return Cached(value)
 
     def _forget(self) -> None:
-        """What nobody has looked at for long, and the oldest of too many."""
+        """Drop expired results, and the oldest ones above the limit."""
         long_ago = time.monotonic() - REMEMBERED_SECONDS
         while len(self._values) > MOST_REMEMBERED or next(iter(self._values.values()))[0] < long_ago:
             self._values.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What moves, once a second for everybody who watches: one look at the database, however many there are."""
+"""The feed of changes: one query a second for all listeners together, however many there are."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
 BEAT_SECONDS = 1.0
-# Streams of one server: in all, of one listener, of one tenant with all its tokens, and of all tenants together.
+# Open streams of one server: in all, per listener, per tenant with all its tokens, and of all tenants together.
 MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS = 1000, 100, 100, 800
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A number that grows whenever something has changed; `answers`: whether the database does."""
+    """`number` grows with every change. `answers`: false while the database is unavailable."""
 
     number: int
     seen: Snapshot | None
@@ -29,7 +29,7 @@ class Change:
 
 
 class ChangeFeed:
-    """Beats while somebody listens, and rests when nobody does."""
+    """Queries the snapshot once a second while there are listeners."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -40,14 +40,14 @@ class ChangeFeed:
         self.is_ended = False
 
     def check_place(self, who: Principal) -> None:
-        """503 when too many listen already."""
+        """503 when the limit of listeners is reached."""
         limits = StreamLimits(MOST_LISTENERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_OF_TENANTS)
         if not self._places.has_room(who.actor, who.tenant, limits):
-            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "too many listen already", {"Retry-After": "30"})
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "too many open streams", {"Retry-After": "30"})
 
     @contextmanager
     def listening(self, who: Principal) -> Iterator[None]:
-        """For as long as somebody wants to hear."""
+        """Count a listener for as long as the block runs."""
         self.check_place(who)
         with self._places.hold(who.actor, who.tenant):
             if self._task is None or self._task.done():
@@ -55,7 +55,7 @@ class ChangeFeed:
             yield
 
     async def next(self, after: int, seconds: float) -> Change | None:
-        """The newest, once it is newer than that; None when there was none within the time, or there will be none."""
+        """Return the newest change after `after`; None on a timeout, or when the feed has ended."""
         try:
             async with asyncio.timeout(seconds), self._moved:
                 await self._moved.wait_for(lambda: self.is_ended or self._beat.number > after)
@@ -64,13 +64,13 @@ class ChangeFeed:
         return None if self.is_ended else self._beat
 
     async def end(self) -> None:
-        """Whoever listens hears no more."""
+        """End the feed for all listeners."""
         self.is_ended = True
         async with self._moved:
             self._moved.notify_all()
 
     async def _run(self) -> None:
-        # For everybody, and not for whoever came first.
+        # The query counts for the server, and not for the first listener.
         ASKING.set(None)
         while self._places.total and not self.is_ended:
             try:

@@ -1,4 +1,4 @@
-"""What the rooms of the API stand on: a database to read and to change, and what the application knows."""
+"""The context of the server: a database to read and to change, and the parts of the application that routes need."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -23,21 +23,21 @@ from sereno.settings import Settings
 
 T = TypeVar("T")
 
-# A look that takes longer asks for too much; a change may take its time.
+# Statement timeouts in seconds. A read that takes longer is refused as too expensive; a change may take its time.
 LOOK_SECONDS = 2.0
 CHANGE_SECONDS = 30.0
-# So many looks at once; who comes then waits, and the workers keep their connections.
+# Reads at once. Further ones wait, so that workers in the same process keep their connections.
 MOST_LOOKS = 8
-# Of one person, or of one tenant with all its tokens, so many at once, and so many in all.
+# Per user, or per tenant with all its tokens: reads at once, and reads that run or wait.
 MOST_OF_ONE, MOST_WAITING = 4, 100
-# Processes that render templates of a stranger, at once. Others wait for their turn without holding a thread.
+# Processes at once that render templates which tenants have written. Further ones wait without holding a thread.
 MOST_PROCESSES = 2
-# All statements of a look together, in times of one.
+# The timeout of all statements of a read together, as a multiple of the timeout of one.
 WHOLE_LOOK = 3
 
 
 class _SharedRead:
-    """What one person looks at: so many at once, and those that wait or look."""
+    """The reads of one user or tenant: those that run at once, and those that run or wait."""
 
     def __init__(self, at_once: int) -> None:
         self.looks = asyncio.Semaphore(at_once)
@@ -53,23 +53,23 @@ class ServerContext:
 
     def __post_init__(self) -> None:
         self.database: Database = self.app.database
-        # A connection is left for the doorkeeper and for changes, and half of the others for somebody else.
+        # One connection is left for authentication and changes, and half of the others for other users.
         pool = self.settings.pool_size
         self._processes = asyncio.Semaphore(MOST_PROCESSES)
-        self._looks = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
+        self._reads = asyncio.Semaphore(max(1, min(MOST_LOOKS, pool - 1)))
         self._of_one = max(1, min(MOST_OF_ONE, pool // 2))
         self._shares: dict[Share | None, _SharedRead] = {}
         self._process_shares: dict[Share | None, _SharedRead] = {}
-        # What has to hear of the end of the server, so that nobody waits for a stream.
+        # Called at the end of the server, so that open streams end.
         self.endings: list[Callable[[], Awaitable[None]]] = []
 
     def make_job(self, task: str, arguments: bytes, options: JobOptions) -> NewJob:
-        """As the application makes one, for somebody of the house."""
+        """Return a new job as the application makes it, for a user of all tenants."""
         check_task(task)
         return self.app.new_job(task, arguments, options)
 
     async def job_maker(self, who: Principal) -> Callable[[str, bytes, JobOptions], NewJob]:
-        """The same for whoever asks: somebody of a tenant has only tasks run that are open to tenants."""
+        """Return `make_job` for this user: a tenant's user may only run tasks that are open to tenants."""
         allowed = await self.open_tasks(who)
 
         def make(task: str, arguments: bytes, options: JobOptions) -> NewJob:
@@ -79,9 +79,9 @@ class ServerContext:
         return make
 
     async def open_tasks(self, who: Principal) -> frozenset[str] | None:
-        """The tasks that somebody may have run; None for all but the engine's own, to somebody of the house.
+        """Return the tasks that a user may run; None for all but the engine's own, for a user of all tenants.
 
-        What the server's own application says counts before what workers wrote. A task that neither knows is closed.
+        The server's own application decides, then what workers registered. A task that neither knows is closed.
         """
         if who.tenant is None:
             return None
@@ -103,24 +103,24 @@ class ServerContext:
         return self.database.settings
 
     async def read(self, operation: Operation[T], *, seconds: float = LOOK_SECONDS) -> T:
-        """In a transaction that can change nothing, and not for long; no statement of it, nor all of them together."""
-        async with self._share(self._shares, self._of_one), self._looks, asyncio.timeout(WHOLE_LOOK * seconds):
+        """Run an operation in a read-only transaction, with a timeout per statement and one for all statements."""
+        async with self._share(self._shares, self._of_one), self._reads, asyncio.timeout(WHOLE_LOOK * seconds):
             return await self.database.arun(_reading(operation, seconds))
 
     async def start_process(self, work: Callable[[], T]) -> T:
-        """Do work that waits for a process of its own, in a thread. One at a time of one person, or of one tenant."""
+        """Run work that waits for a process of its own in a thread. One at a time for each user or tenant."""
         async with self._share(self._process_shares, 1), self._processes:
             return await asyncio.to_thread(work)
 
     @asynccontextmanager
     async def _share(self, shares: dict[Share | None, _SharedRead], at_once: int) -> AsyncIterator[None]:
-        """Nobody takes all looks: who asks for more at once waits for their own, and not for others'."""
+        """Limit the reads of each user: those above the limit wait for the user's own reads, and not for others'."""
         who = ASKING.get()
         share = shares.setdefault(who, _SharedRead(at_once))
         if share.waiting >= MOST_WAITING:
             named = " ".join(who) if isinstance(who, tuple) else who or "the server"
-            words = f"{named} looks at too much at once: wait for some of it"
-            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "1"})
+            detail = f"{named} has too many requests at once: wait for some of them"
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
         share.waiting += 1
         try:
             async with share.looks:
@@ -131,21 +131,21 @@ class ServerContext:
                 shares.pop(who, None)
 
     async def change(self, operation: Operation[T]) -> T:
-        """All of it or nothing."""
+        """Run a change in one transaction."""
         return await self.database.arun(_within(CHANGE_SECONDS, operation))
 
     async def carry_out(self, plan: Plan[T]) -> T:
-        """A long change, in transactions of a thousand."""
+        """Run a long change in transactions of a thousand rows each."""
         return await adrive(plan, self.change)
 
 
 def check_task(task: str, allowed: Collection[str] | None = None) -> None:
-    """403 for a task of the engine's own, which acts for the whole house, and for one that is not among `allowed`."""
+    """403 for a task of the engine, whose jobs act for all tenants, and for one that is not among `allowed`."""
     if task.startswith(OWN_TASKS):
-        raise HTTPError(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine's own, and makes its jobs itself")
+        raise HTTPError(HTTPStatus.FORBIDDEN, f"{task:.80} is a task of the engine, which creates its jobs itself")
     if allowed is not None and task not in allowed:
-        words = f"task {task:.80} is not open to tenants: its code has to say tenants=True"
-        raise HTTPError(HTTPStatus.FORBIDDEN, words)
+        detail = f"task {task:.80} is not open to tenants: declare it with tenants=True"
+        raise HTTPError(HTTPStatus.FORBIDDEN, detail)
 
 
 def _reading(operation: Operation[T], seconds: float) -> Operation[T]:

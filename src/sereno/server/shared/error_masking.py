@@ -1,6 +1,6 @@
-"""What errors say, for those who only look: without what looks like a secret or an address of somebody.
+"""Error texts for viewers: values that may be secrets or personal addresses are masked.
 
-Operators, who work with errors, see them whole. What is hidden here is not found by a search either: see `searching`.
+Operators see errors unmasked. A search does not find masked values either: see `search_access`.
 """
 
 from collections.abc import Mapping
@@ -15,30 +15,30 @@ from sereno.database.statement import Operation
 
 T = TypeVar("T")
 
-# Fields of rows and of answers that hold what code, a provider or a database said when something went wrong.
+# Fields of rows and responses that hold the error text of code, of a provider or of a database.
 SAID = frozenset({"error", "error_message", "last_error", "traceback", "reason", "words", "sentences"})
-# A kind of failure also has what its newest one said; a line of the log, whose message was masked before, has no type.
+# A group of errors also has the message of its newest one. A log line has no type; its message was masked before.
 TYPED = "error_type"
 SAID_OF_TYPED = SAID | {"message"}
 ACTION, DETAIL = "action", "detail"
 
 
 def sees_all(who: Principal) -> bool:
-    """Whether errors are shown to them as they are."""
+    """Return whether errors are shown to them unmasked."""
     return who.may("operator")
 
 
 def hidden_in(operation: Operation[T]) -> Operation[T]:
-    """The same, for those who only look."""
+    """Run an operation and mask the errors in its result."""
     found = yield from operation
     if isinstance(found, list) and all(isinstance(each, str) for each in found):
-        # Sentences, such as those that answer why.
+        # Sentences, such as those of `why`.
         return masked(found)  # type: ignore[no-any-return]  # a list of texts again
     return hidden(found)
 
 
 def hidden(value: T) -> T:
-    """The same rows, records and JSON; what hides nothing comes back as it was. Nothing is changed in place."""
+    """Return the same rows, records or JSON with errors masked, as a copy where something had to be masked."""
     found: Any = _hidden(value)
     return found  # type: ignore[no-any-return]  # of the same type
 
@@ -56,12 +56,12 @@ def _hidden(value: Any) -> Any:
 
 
 def _changes(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Those values that are shown otherwise than they are."""
-    said = SAID_OF_TYPED if TYPED in given else SAID
+    """Return the fields whose value has to be masked, with the masked value."""
+    names = SAID_OF_TYPED if TYPED in given else SAID
     # An audit row holds the text of the request: an archive query may name a person.
     whole = DETAIL if ACTION in given else None
     shown = {
-        name: masked(value) if name == whole or (name in said and isinstance(value, str | list)) else _hidden(value)
+        name: masked(value) if name == whole or (name in names and isinstance(value, str | list)) else _hidden(value)
         for name, value in given.items()
     }
     return {name: new for name, new in shown.items() if new is not given[name] and new != given[name]}

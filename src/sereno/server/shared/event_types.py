@@ -1,11 +1,11 @@
-"""The kinds of events that the application declares, as whoever explains a decision needs them."""
+"""The event types that the application declares, for explanations of notifications."""
 
 from sereno.notifications.why import EventKind
 from sereno.server.shared.context import ServerContext
 
 
 def known_kinds(context: ServerContext) -> dict[str, EventKind]:
-    """What the application declares, with the channels that are active."""
+    """Return the declared event types with their active channels."""
     channels = context.app.channels
     return {
         name: EventKind(

@@ -1,11 +1,11 @@
-"""No, with its reason: the API answers it with a problem, the pages with a page."""
+"""An error with an HTTP status: the API renders it as a problem document, the dashboard as a page."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
 
 
 class HTTPError(Exception):
-    """Answered with a problem instead."""
+    """Aborts a request; the response carries its status and detail."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -15,4 +15,4 @@ class HTTPError(Exception):
 
 
 def not_found(what: str) -> HTTPError:
-    return HTTPError(HTTPStatus.NOT_FOUND, f"there is no {what}, or it is not yours to see")
+    return HTTPError(HTTPStatus.NOT_FOUND, f"there is no {what}, or you have no access to it")

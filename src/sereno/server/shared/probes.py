@@ -1,4 +1,4 @@
-"""For whoever keeps the server alive: the only answers that anybody gets, and they say nothing but yes or no."""
+"""Health probes: the only routes without authentication; they say nothing but yes or no."""
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -10,15 +10,15 @@ from sereno.server.shared.context import ServerContext
 
 
 def routes(context: ServerContext) -> list[Route]:
-    """`/livez`: the process turns. `/readyz`: the database answers; looked up once a second, however often one asks."""
+    """Return `/livez`: the process runs, and `/readyz`: the database responds, checked at most once a second."""
     cache = Cache(context)
 
     async def live(_: Request) -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
     async def ready(_: Request) -> PlainTextResponse:
-        seen = await cache.get("ready", job_queries.schema_version)
-        is_ready = not seen.is_missing and not seen.is_old
-        return PlainTextResponse("ok\n" if is_ready else "the database does not answer\n", 200 if is_ready else 503)
+        result = await cache.get("ready", job_queries.schema_version)
+        is_ready = not result.is_missing and not result.is_old
+        return PlainTextResponse("ok\n" if is_ready else "the database does not respond\n", 200 if is_ready else 503)
 
     return [Route("/livez", live), Route("/readyz", ready)]

@@ -1,4 +1,4 @@
-"""Trusted proxies: their headers say where a request came from and how; from anyone else these headers mean nothing."""
+"""Trusted proxies: their headers name the client and the scheme. From all other peers these headers are ignored."""
 
 import ipaddress
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -12,7 +12,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # A request that carries one of these has passed through a proxy, trusted or not.
 FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
-# Characters of an address: 45 of IPv6, and a zone.
+# Characters of an address: 45 for IPv6, and a zone.
 LONGEST_ADDRESS = 64
 # A key of the ASGI scope: the request was handed over by a trusted proxy.
 _IS_TRUSTED = "sereno.trusted_proxy"
@@ -48,7 +48,7 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 def _client(forwarded_for: str, trusted: tuple[str, ...]) -> str | None:
-    """The last address that is no trusted proxy: each proxy appends the one it was asked by, clients write the rest."""
+    """Return the last address that is no trusted proxy: each proxy appends its peer, and the client writes the rest."""
     found = None
     for address in _addresses(forwarded_for):
         found = address
@@ -58,7 +58,7 @@ def _client(forwarded_for: str, trusted: tuple[str, ...]) -> str | None:
 
 
 def _addresses(forwarded_for: str) -> Iterator[str | None]:
-    """From the last to the first, without ports; None for what is no address."""
+    """Yield the addresses from the last to the first, without ports; None for an invalid one."""
     for entry in reversed(forwarded_for.split(",")):
         text = entry.strip()
         if text.startswith("["):

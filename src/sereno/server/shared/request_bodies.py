@@ -10,13 +10,13 @@ from sereno.server.shared.http_error import HTTPError
 async def read_body(request: Request, most: int) -> bytes:
     """Return the body; 413 as soon as it has more bytes than `most`, without waiting for the rest.
 
-    The server holds what was read until the request is complete, and there may be thousands of them at once.
+    The server holds what was read until the request is complete, and there may be thousands of requests at once.
     """
     found = bytearray()
     async for part in request.stream():
         found += part
         if len(found) > most:
-            # What is left of the body would be read as the next request.
-            words = f"a body has at most {most:,} bytes here"
-            raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words, {"Connection": "close"})
+            # The rest of the body would be read as the next request.
+            detail = f"a body has at most {most:,} bytes here"
+            raise HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
     return bytes(found)

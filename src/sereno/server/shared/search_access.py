@@ -1,4 +1,4 @@
-"""What may be searched for: what is masked is not found by guessing either."""
+"""What a user may search for: masked values must not be found by guessing either."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,19 +15,19 @@ from sereno.server.shared.tenant_scope import their_tenant
 
 
 def check_search(text: str | None, fields: Sequence[Field], who: Principal) -> None:
-    """403 for a guess at what looks like a secret or an address, by somebody who cannot reveal it."""
+    """403 for a search by a value that would be masked, for a user without the role operator."""
     if who.may("operator") or not text:
         return
     for term in parse(text, fields).terms:
         if term.path and _is_masked(term):
             name = ".".join((term.name, *term.path))
-            raise HTTPError(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: to search by it takes operator")
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"{name:.80} is masked: only an operator can search by it")
 
 
 def searched(text: str | None, fields: Sequence[Field], who: Principal) -> SearchParams | None:
-    """What somebody's search asks of a list now. Its days are those of UTC: the same for everybody who asks.
+    """Return the parameters of a search now. Its days are days of UTC, the same for every user.
 
-    404 for another's tenant, as where a list is asked for one by name.
+    404 for another tenant, as for a list with the parameter `tenant`.
     """
     check_search(text, fields, who)
     found = search_params(text, fields, datetime.now(UTC), hides=not sees_all(who))
@@ -37,7 +37,7 @@ def searched(text: str | None, fields: Sequence[Field], who: Principal) -> Searc
 
 
 def _is_masked(term: Term) -> bool:
-    """By its name; or because it would be hidden, if what is guessed was there."""
+    """Return whether the name of the field is masked, or the value would be."""
     if any(is_secret(part) for part in term.path):
         return True
     guesses = [{term.path[-1]: value.text} for value in term.values if isinstance(value, Word)]

@@ -1,4 +1,4 @@
-"""Places for streams: how many are open, in all, of one listener, and of one tenant."""
+"""The quota of open streams: in all, per listener and per tenant."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """`most`: in all. `of_one`: of one listener. `of_tenant`: of one tenant, however many tokens it has.
+    """`most`: in all. `of_one`: per listener. `of_tenant`: per tenant, however many tokens it has.
 
-    `of_tenants`: of all tenants together, so that a place is left for operators.
+    `of_tenants`: of all tenants together, so that some are left for operators.
     """
 
     most: int
@@ -40,7 +40,7 @@ class StreamQuota:
 
     @contextmanager
     def hold(self, one: Hashable, tenant: str | None) -> Iterator[None]:
-        """Take a place until the end of the block."""
+        """Count a stream until the end of the block."""
         self._ones[one] += 1
         if tenant is not None:
             self._tenants[tenant] += 1

@@ -1,1 +1,1 @@
-"""The server's pages, for people: drawn on the server, live in the browser, without a build step. Needs `server`."""
+"""The dashboard: pages rendered on the server, live in the browser, without a build step. Needs the extra `server`."""

@@ -1,4 +1,4 @@
-"""All pages of the house, as routes."""
+"""All pages of the dashboard, as routes."""
 
 from starlette.routing import BaseRoute
 
@@ -52,8 +52,8 @@ SECTIONS = (
 
 
 def routes(context: ServerContext) -> list[BaseRoute]:
-    """The pages, and what they are dressed in."""
+    """Return the routes of the pages and of their static files."""
     pages = PageRoutes(context)
-    for room in SECTIONS:
-        room.routes(pages)
+    for section in SECTIONS:
+        section.routes(pages)
     return [*static_files.routes(), *pages.routes]

@@ -1,4 +1,4 @@
-"""What somebody sees or does here, as a line for the command line, for curl and for Python."""
+"""The command line, curl and Python equivalents of a page or an action."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ def copies(
     query: Mapping[str, Any] | None = None,
     body: Any = None,
 ) -> dict[str, str]:
-    """Every one of them does the same; the token is taken from the environment."""
+    """Return equivalent calls; they take the token from the environment."""
     url = _address(page, path, query)
     found = {}
     if cli is not None:

@@ -1,4 +1,4 @@
-"""The parts of a search as links: a click asks for one more value of a field, or no longer for it."""
+"""Facets of a search: links that add a value of a field to the search, or remove it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _NEEDS_QUOTES = re.compile(r'[\s",*\\]')
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """One value of a field. `asking`, `excluding`: the search that a click leads to; `count` is None where unknown."""
+    """One value of a field. `asking`, `excluding`: the search of its two links; `count` is None where unknown."""
 
     value: str
     count: Count | None
@@ -23,7 +23,7 @@ class Facet:
 
 
 def facets(terms: Sequence[Term], name: str, values: Iterable[tuple[str, Count | None]]) -> list[Facet]:
-    """Each value with where it leads."""
+    """Return a facet for each value."""
     return [
         Facet(
             value,
@@ -38,23 +38,23 @@ def facets(terms: Sequence[Term], name: str, values: Iterable[tuple[str, Count |
 
 
 def toggled(terms: Sequence[Term], name: str, value: str, *, negated: bool) -> str:
-    """The search that asks for this value of the field, or excludes it; where it did so already, it does no more.
+    """Return the search with this value of the field added or excluded; removed if it was already so.
 
-    Of one field, what is asked for is one term: `queue:a,b` is one of the two, `-queue:a,b` is neither.
+    The values of one field are one term: `queue:a,b` matches either, `-queue:a,b` neither.
     """
-    kept = [less for term in terms if (less := _without(term, name, value)) is not None]
+    remaining = [less for term in terms if (less := _without(term, name, value)) is not None]
     if _has(terms, name, value, negated=negated):
-        return str(Search(tuple(kept)))
+        return str(Search(tuple(remaining)))
     word = Word(value, is_quoted=_NEEDS_QUOTES.search(value) is not None)
-    for place, term in enumerate(kept):
+    for place, term in enumerate(remaining):
         if term.name == name and term.is_negated == negated and not term.path:
-            kept[place] = replace(term, values=(*term.values, word))
-            return str(Search(tuple(kept)))
-    return str(Search((*kept, Term(name, (word,), negated))))
+            remaining[place] = replace(term, values=(*term.values, word))
+            return str(Search(tuple(remaining)))
+    return str(Search((*remaining, Term(name, (word,), negated))))
 
 
 def left_out(terms: Sequence[Term], place: int) -> str:
-    """The search without one of its terms."""
+    """Return the search without one of its terms."""
     return str(Search((*terms[:place], *terms[place + 1 :])))
 
 
@@ -66,7 +66,7 @@ def _has(terms: Sequence[Term], name: str, value: str, *, negated: bool) -> bool
 
 
 def _without(term: Term, name: str, value: str) -> Term | None:
-    """The term without that value; None where nothing is left of it."""
+    """Return the term without that value; None where no value is left."""
     if term.name != name:
         return term
     values = tuple(each for each in term.values if not _is(each, value))

@@ -1,4 +1,4 @@
-"""The pages speak English, Spanish and Portuguese: the English sentence is the key of the others."""
+"""Translations: English, Spanish and Portuguese. The English sentence is the key of the others."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ NAMES = {"en": "English", "es": "Español", "pt": "Português"}
 
 @cache
 def dictionary(language: str) -> Mapping[str, str]:
-    """Every sentence of a language; each part of the pages has a file of its own."""
+    """Return all translations of a language; each part of the dashboard has a file of its own."""
     found: dict[str, str] = {}
     if language != "en":
         for file in sorted((files("sereno.server.web") / "languages" / language).iterdir(), key=lambda each: each.name):
@@ -20,19 +20,19 @@ def dictionary(language: str) -> Mapping[str, str]:
 
 
 def say(language: str, sentence: str, /, **values: object) -> str:
-    """In that language; in English where there is no other word for it."""
-    said = dictionary(language).get(sentence, sentence)
-    return said % values if values else said
+    """Return the sentence in that language; in English where a translation is missing."""
+    text = dictionary(language).get(sentence, sentence)
+    return text % values if values else text
 
 
 def choose(wanted: str | None, accepted: str) -> str:
-    """What somebody has chosen, or else what their browser asks for."""
+    """Return the language that a user has chosen, or else the one that their browser prefers."""
     if wanted in LANGUAGES:
         return wanted
-    return next((one for one in _asked_for(accepted) if one in LANGUAGES), "en")
+    return next((one for one in _preferred(accepted) if one in LANGUAGES), "en")
 
 
-def _asked_for(accepted: str) -> Iterable[str]:
-    """The languages of an Accept-Language header, as it orders them."""
+def _preferred(accepted: str) -> Iterable[str]:
+    """Yield the languages of an Accept-Language header in its order."""
     for part in accepted[:200].split(","):
         yield part.partition(";")[0].strip()[:2].lower()

@@ -1,4 +1,4 @@
-"""One person's look at one page: who they are, what they asked for, their language, zone and colours."""
+"""One request of a page: the user, the query, and their language, time zone and theme."""
 
 import functools
 import gzip
@@ -25,15 +25,15 @@ from sereno.zones import names
 
 T = TypeVar("T")
 
-# Nothing but our own scripts, styles and pictures; nobody frames us, and no form leads elsewhere.
+# Only our own scripts, styles and images; no framing by other sites, no forms to other sites.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 THEMES = ("light", "dark")
-# Lists shrink to a tenth; more effort would gain little and cost the time that it saves.
+# Bytes from which on a page is compressed, and the gzip level: lists shrink to a tenth, and a higher level is slower.
 WORTH_PACKING, PACKED_HOW = 2000, 4
-# Path, name, key after `g`, and whether somebody of one tenant sees it.
+# Path, name, key after `g`, and whether users of one tenant see it.
 SECTIONS = (
     ("", "Now", "n", False),
     ("schedules", "Schedules", "s", True),
@@ -77,7 +77,7 @@ SECTION_OF = (
 
 @functools.cache
 def environment() -> Environment:
-    """Everything is escaped, and a name that is not there is an error."""
+    """Return the Jinja environment: everything is escaped, and an undefined name is an error."""
     made = Environment(
         loader=PackageLoader("sereno.server.web"),
         autoescape=True,
@@ -101,7 +101,7 @@ def _hidden(operation: Callable[[], Operation[T]]) -> Operation[T]:
 
 
 class PageRequest:
-    """What a page is made from, and the way to make it."""
+    """A request of a page, with what its handler needs to load data and render it."""
 
     def __init__(self, context: ServerContext, cache: Cache, templates: Environment, request: Request) -> None:
         self.context = context
@@ -109,7 +109,7 @@ class PageRequest:
         self.query = request.query_params
         self.now = datetime.now(UTC)
         self.language = choose(request.cookies.get("sereno_lang"), request.headers.get("accept-language", ""))
-        # The browser has written it as a part of an address, with %2F for the slash.
+        # The script encodes the zone as a URL component, with %2F for the slash.
         chosen = unquote(request.cookies.get("sereno_zone", ""))
         self.zone_name = chosen if chosen in names() else "UTC"
         self.zone = times.zone_of(self.zone_name)
@@ -118,19 +118,19 @@ class PageRequest:
 
     @property
     def who(self) -> Principal:
-        """Whom the doorkeeper has let in."""
+        """The authenticated user."""
         found = self.request.state.principal
         assert isinstance(found, Principal)
         return found
 
     @property
     def tenant(self) -> str | None:
-        """Whose things are shown: the viewer's own tenant, or the one that the address names."""
+        """The tenant whose data is shown: the user's own, or the one in the query."""
         return self.who.tenant or self.query.get("tenant") or None
 
     @property
     def base(self) -> str:
-        """From here to the root of the pages: every link is relative, so that any path may be in front of us."""
+        """The relative path to the root of the pages: every link is relative, so the server can be mounted anywhere."""
         inside = self.request.url.path.removeprefix(self.request.scope.get("root_path", ""))
         return "../" * (inside.count("/") - 1) or "./"
 
@@ -139,21 +139,21 @@ class PageRequest:
         return self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).strip("/")
 
     def may(self, role: Role) -> bool:
-        """Whether an action is offered; the API decides again."""
+        """Return whether to offer an action; the API checks again."""
         return self.who.may(role) and not self.context.settings.read_only
 
     def say(self, sentence: str, /, **values: object) -> str:
         return say(self.language, sentence, **values)
 
     def link(self, path: str | None = None, /, **changes: object) -> str:
-        """This page, or another, with its state in the address: a change of None takes a part away."""
-        kept = {} if path is not None else dict(self.query)
-        kept.update({name: str(value) for name, value in changes.items() if value is not None})
+        """Return a link to this page, or another, with its query; None removes a parameter."""
+        query = {} if path is not None else dict(self.query)
+        query.update({name: str(value) for name, value in changes.items() if value is not None})
         for name in (name for name, value in changes.items() if value is None):
-            kept.pop(name, None)
+            query.pop(name, None)
         inside = self.request.url.path.removeprefix(self.request.scope.get("root_path", "")).lstrip("/")
         start = f"{self.base}{inside if path is None else path}"
-        return f"{start}?{urlencode(kept)}" if kept else start
+        return f"{start}?{urlencode(query)}" if query else start
 
     async def load(
         self,
@@ -165,21 +165,21 @@ class PageRequest:
         seconds: float = LOOK_SECONDS,
         keep: bool = True,
     ) -> Cached[T]:
-        """Looked up once for all who look at the same; `key` names all that the operation depends on.
+        """Run a query through the cache, once for all viewers; `key` names all that the operation depends on.
 
-        Whoever has just changed something sees what became of it, and not what was seen before.
+        After a change by this user the cache is bypassed, so that they see its effect.
         """
         if self.request.headers.get("x-sereno-live") == "changed" and patience is None:
             fresh = 0.0
         if not sees_all(self.who):
-            # What they see is another thing than what others see of the same.
+            # Masked results are cached apart from unmasked ones.
             key, operation = ("hidden", key), functools.partial(_hidden, operation)
         return await self._cache.get(key, operation, fresh=fresh, patience=patience, seconds=seconds, keep=keep)
 
     def render(self, template: str, /, status: int = 200, **values: Any) -> HTMLResponse:
-        """Drawn in the viewer's words; a live update asks for the inside alone."""
+        """Render a template in the user's language; for a live update without the frame."""
         is_live = self.request.headers.get("x-sereno-live") is not None
-        said: Mapping[str, Any] = {
+        names: Mapping[str, Any] = {
             "_": self.say,
             "base": self.base,
             "clock": lambda at, form="%H:%M": times.clock(at, self.zone, form),
@@ -195,7 +195,7 @@ class PageRequest:
             "theme": self._chosen("sereno_theme", THEMES),
             "when": lambda at: times.when(at, self.now, self.zone, self.say),
         }
-        drawn = self._templates.get_template(template).render({**said, **values}).encode()
+        drawn = self._templates.get_template(template).render({**names, **values}).encode()
         headers = {"Content-Security-Policy": POLICY, "Content-Language": self.language, "Vary": "Accept-Encoding"}
         if len(drawn) > WORTH_PACKING and "gzip" in self.request.headers.get("accept-encoding", ""):
             drawn = gzip.compress(drawn, PACKED_HOW, mtime=0)

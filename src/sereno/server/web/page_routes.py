@@ -1,4 +1,4 @@
-"""The pages by their paths, each with who may see it; whatever goes wrong becomes a page that says so."""
+"""The routes of the pages, each with the role it needs; errors become a page that says so."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ Page: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 
 
 class PageRoutes:
-    """`@pages.at("/jobs", of_tenants=True)` before `async def jobs(look) -> Response`."""
+    """`@pages.at("/jobs", of_tenants=True)` before `async def jobs(page) -> Response`."""
 
     def __init__(self, context: ServerContext) -> None:
         self.context = context
@@ -40,13 +40,13 @@ class PageRoutes:
         open_to_all: bool = False,
         method: str = "GET",
     ) -> Callable[[Page], Page]:
-        """`of_tenants`: also for somebody who sees one tenant alone; the page then shows nothing else."""
+        """`of_tenants`: also for users of one tenant; the page then shows nothing of other tenants."""
 
         def registered(handler: Page) -> Page:
             async def answer(request: Request) -> Response:
                 began = time.perf_counter()
                 response = await drawn(request)
-                # In the browser's own tools, and for whoever measures.
+                # Shown by the browser's developer tools.
                 response.headers["Server-Timing"] = f"page;dur={(time.perf_counter() - began) * 1000:.1f}"
                 return response
 
@@ -63,7 +63,7 @@ class PageRoutes:
                 except JobNotFound as error:
                     return _problem(page, HTTPStatus.NOT_FOUND, str(error))
                 except (*BUSY, DatabaseUnavailable):
-                    words = page.say("The database is busy or away. This page tries again by itself.")
+                    words = page.say("The database is busy or unavailable. This page retries automatically.")
                     return _problem(page, HTTPStatus.SERVICE_UNAVAILABLE, words)
                 except (SerenoError, psycopg.DataError) as error:
                     return _problem(page, HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
@@ -77,7 +77,7 @@ class PageRoutes:
         if no.status != HTTPStatus.UNAUTHORIZED:
             return _problem(page, no.status, no.detail)
         if self.context.authenticator.is_elsewhere:
-            return _problem(page, no.status, page.say("Sign in to the application around this page first."))
+            return _problem(page, no.status, page.say("Sign in to the surrounding application first."))
         form = page.request.url.path.removeprefix(page.request.scope.get("root_path", "")).lstrip("/")
         form += f"?{page.request.url.query}" if page.request.url.query else ""
         return RedirectResponse(f"{page.base}sign-in?next={quote(form, safe='')}", HTTPStatus.SEE_OTHER)

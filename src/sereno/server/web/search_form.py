@@ -1,4 +1,4 @@
-"""What somebody searches for on a page: what it means, or why it means nothing and where."""
+"""The search form of a list: its parsed search, or the error and its position."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SearchForm(Generic[T]):
-    """A search. `wanted`: what it means; None where it means nothing, or asks nothing.
+    """A search. `wanted`: its filter; None for an invalid or empty search.
 
-    `problem`: why it cannot be searched for, and `at` which character, if at one. `fields`: those that there are.
+    `problem`: why it is invalid, and `at` which character, if known. `fields`: the names of all fields.
     """
 
     text: str
@@ -36,7 +36,7 @@ class SearchForm(Generic[T]):
 
     @property
     def word(self) -> str | None:
-        """The one word that was typed, if it is nothing more."""
+        """The word, if the search is a single one."""
         match self.terms:
             case [Term(name="", values=[Word() as word], is_negated=False)] if word.is_whole:
                 return word.text
@@ -44,7 +44,7 @@ class SearchForm(Generic[T]):
 
 
 def asked_for(page: PageRequest, fields: Sequence[Field], meaning: Callable[[str, datetime], T]) -> SearchForm[T]:
-    """The search of the address. Its days are those of UTC, as in the API."""
+    """Return the search in the query. Its days are days of UTC, as in the API."""
     text = page.query.get("q", "").strip()
     names = tuple(each.name for each in fields)
     try:
@@ -58,7 +58,7 @@ def asked_for(page: PageRequest, fields: Sequence[Field], meaning: Callable[[str
 
 
 def search_params_for(page: PageRequest, fields: Sequence[Field]) -> SearchForm[SearchParams | None]:
-    """The same for a list whose search is nothing but tests of its rows. Another's tenant is nobody's there."""
+    """Return the search of a list that only filters rows; a search for another tenant finds nothing."""
     hides = not sees_all(page.who)
     return asked_for(page, fields, lambda text, now: search_params(text, fields, now, hides=hides))
 
@@ -71,9 +71,9 @@ async def listed(
     *,
     fresh: float = FRESH_SECONDS,
 ) -> Cached[list[S]]:
-    """What a list shows; nothing is looked for where the search means nothing.
+    """Return the rows of a list; none for an invalid search, without a query.
 
-    `key`: what else it depends on. The search goes by its words: two hours ago is another moment each time.
+    `key`: what else they depend on. The search is cached by its text: `2h` is another time at each request.
     """
     if form.problem is not None:
         return Cached([])

@@ -1,4 +1,4 @@
-"""Sign in with a token, once: after that a cookie says who it is, until it ends or the token is revoked."""
+"""Sign-in with a token: a cookie then identifies the user until it expires or the token is revoked."""
 
 import ipaddress
 import re
@@ -14,29 +14,29 @@ from sereno.server.shared.request_bodies import read_body
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 
-# So many wrong tokens from one address within a minute; after that it waits.
+# Wrong tokens from one address per minute; further attempts have to wait.
 MOST_TRIES = 10
 TRIES_SECONDS = 60.0
 MOST_ADDRESSES = 10_000
 LARGEST_FORM = 4096
-# The name of a page and what it is asked: all pages are on one level, so nothing here goes up or elsewhere.
+# A page and its query: all pages are on one level, so this cannot lead to another host or path.
 OURS = re.compile(r"[a-z0-9-]*(\?.*)?")
 
 
 class SignInAttempts:
-    """Who tried, and when. A token has 192 random bits: this is against noise more than against luck."""
+    """Failed attempts by address. A token has 192 random bits: this limits load more than it prevents guessing."""
 
     def __init__(self) -> None:
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
 
     def wait(self, address: str, now: float) -> int | None:
-        """Seconds until it may try again; None when it may now."""
+        """Return the seconds until the next attempt; None when it is allowed now."""
         recent = [at for at in self._failed.get(address, ()) if at > now - TRIES_SECONDS]
         return int(recent[0] + TRIES_SECONDS - now) + 1 if len(recent) >= MOST_TRIES else None
 
     def failed(self, address: str, now: float) -> None:
-        kept = [at for at in self._failed.pop(address, ()) if at > now - TRIES_SECONDS]
-        self._failed[address] = [*kept, now][-MOST_TRIES:]
+        recent = [at for at in self._failed.pop(address, ()) if at > now - TRIES_SECONDS]
+        self._failed[address] = [*recent, now][-MOST_TRIES:]
         while len(self._failed) > MOST_ADDRESSES:
             self._failed.popitem(last=False)
 
@@ -55,9 +55,9 @@ def routes(pages: PageRoutes) -> None:
     async def sign_in(page: PageRequest) -> Response:
         authenticator = page.context.authenticator
         authenticator.check_origin(page.request)
-        said = parse_qs((await read_body(page.request, LARGEST_FORM)).decode("utf-8", "replace"))
-        wanted = said.get("next", [""])[0]
-        principal = await authenticator.of_token(said.get("token", [""])[0].strip())
+        fields = parse_qs((await read_body(page.request, LARGEST_FORM)).decode("utf-8", "replace"))
+        wanted = fields.get("next", [""])[0]
+        principal = await authenticator.of_token(fields.get("token", [""])[0].strip())
         cookie = None if principal is None else authenticator.cookie(principal)
         if cookie is None:
             return _refuse(page, tries, wanted)
@@ -66,7 +66,7 @@ def routes(pages: PageRoutes) -> None:
             authenticator.cookie_name(page.request),
             cookie,
             max_age=SIGNED_IN_SECONDS,
-            # Also where the server is mounted below another path: the prefix __Host- wants it.
+            # Also when the server is mounted below another path: the prefix __Host- requires it.
             path="/",
             httponly=True,
             secure=authenticator.is_encrypted(page.request),
@@ -89,7 +89,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _refuse(page: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
-    """Only a wrong token is refused: otherwise one who guesses would lock out all who share the address."""
+    """Count a wrong token; only wrong ones are refused, or one client would lock out all that share its address."""
     address = counted_address(page.request.client.host if page.request.client else "")
     wait = tries.wait(address, time.monotonic())
     if wait is not None:
@@ -98,12 +98,12 @@ def _refuse(page: PageRequest, tries: SignInAttempts, wanted: str) -> Response:
         refused.headers["Retry-After"] = str(wait)
         return refused
     tries.failed(address, time.monotonic())
-    wrong = page.say("This is no token, or one that has ended. sereno token create makes a new one.")
+    wrong = page.say("This token is invalid or has expired. Create a new one with sereno token create.")
     return page.render("sign_in.html", HTTPStatus.FORBIDDEN, next=wanted, wrong=wrong)
 
 
 def counted_address(host: str) -> str:
-    """Return what stands for a client: of IPv6 the network, in which one client has 2^64 addresses to try from."""
+    """Return the address that attempts are counted by: for IPv6 its network, in which a client has 2^64 addresses."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -116,6 +116,6 @@ def counted_address(host: str) -> str:
 
 
 def _to(page: PageRequest, wanted: str) -> RedirectResponse:
-    """A page of ours, and no other."""
+    """Redirect to a page of this server, and to no other."""
     is_ours = OURS.fullmatch(wanted) is not None and wanted.isprintable()
     return RedirectResponse(f"{page.base}{wanted if is_ours else ''}", HTTPStatus.SEE_OTHER)

@@ -1,4 +1,4 @@
-"""Bytes as people say them."""
+"""Sizes in bytes, formatted for people."""
 
 from sereno.server.web.times import NONE
 
@@ -7,7 +7,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def size(count: int | None) -> str:
-    """12 kB, 3.4 GB."""
+    """Return a size such as 12 kB or 3.4 GB."""
     if count is None:
         return NONE
     value = float(count)
@@ -15,5 +15,5 @@ def size(count: int | None) -> str:
         if value < STEP or unit == UNITS[-1]:
             break
         value /= STEP
-    digits = 1 if unit not in UNITS[:2] and value < 100 else 0  # noqa: PLR2004 - two figures say enough
+    digits = 1 if unit not in UNITS[:2] and value < 100 else 0  # noqa: PLR2004 - two figures are enough
     return f"{value:.{digits}f}\u202f{unit}"

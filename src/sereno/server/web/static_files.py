@@ -1,4 +1,4 @@
-"""Style sheets, scripts and pictures: read once, named with their hash, kept by browsers for a year."""
+"""Style sheets, scripts and images: read once, with a hash in their path, cached by browsers for a year."""
 
 import gzip
 import hashlib
@@ -16,7 +16,7 @@ YEAR = 31_536_000
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One of them, also packed."""
+    """One file, also compressed."""
 
     kind: str
     content: bytes
@@ -26,7 +26,7 @@ class File:
 
 @cache
 def all_files() -> dict[str, File]:
-    """By name; what is not here is not served."""
+    """Return all files by name; no other file is served."""
     found = {}
     for each in (files("sereno.server.web") / "static").iterdir():
         kind = KINDS.get(each.name.rpartition(".")[2])
@@ -39,9 +39,9 @@ def all_files() -> dict[str, File]:
 
 @cache
 def assets_hash() -> str:
-    """Modules name each other without a hash, so all of them share one, in their path."""
-    said = "".join(f"{name} {file.hash}\n" for name, file in sorted(all_files().items()))
-    return hashlib.sha256(said.encode()).hexdigest()[:12]
+    """Return one hash of all files: modules import each other without a hash, so all of them share the path."""
+    names = "".join(f"{name} {file.hash}\n" for name, file in sorted(all_files().items()))
+    return hashlib.sha256(names.encode()).hexdigest()[:12]
 
 
 async def _serve(request: Request) -> Response:
@@ -56,5 +56,5 @@ async def _serve(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """`/static/<hash>/<name>`: any hash is answered with what there is."""
+    """Return `/static/<hash>/<name>`: the current file for any hash."""
     return [Route("/static/{hash}/{name}", _serve, methods=["GET"], name="static")]

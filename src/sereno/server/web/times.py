@@ -1,4 +1,4 @@
-"""Moments, lengths and figures as a page shows them."""
+"""Times, durations and numbers as pages show them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
@@ -11,17 +11,17 @@ from markupsafe import Markup
 from sereno.duration import spoken
 from sereno.zones import names
 
-# For what is not there.
+# Shown for a missing value.
 NONE = "\N{EN DASH}"
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """The viewer's; UTC for a name that is none."""
+    """Return the viewer's time zone; UTC for an unknown name."""
     return ZoneInfo(name) if name in names() else UTC
 
 
 def when(at: datetime | None, now: datetime, zone: tzinfo, say: Callable[..., str]) -> Markup:
-    """How long ago, or in how long; the moment itself under the pointer. A script keeps it true while one looks."""
+    """Return how long ago, or in how long, with the time as a tooltip. A script updates it while the page is open."""
     if at is None:
         return Markup('<span class="dim">{}</span>').format(NONE)
     seconds = (at - now).total_seconds()
@@ -36,14 +36,14 @@ def clock(at: datetime | None, zone: tzinfo, form: str = "%H:%M") -> str:
 
 
 def length(seconds: float | None) -> str:
-    """A duration, short."""
+    """Return a short duration."""
     if seconds is None:
         return NONE
     return f"{seconds:.2f} s" if 1 <= seconds < 10 else spoken(seconds)  # noqa: PLR2004 - two digits while they say something
 
 
 def figure(value: float | None) -> str:
-    """With a narrow space for every thousand."""
+    """Return a number with a narrow space between thousands."""
     if value is None:
         return NONE
     return f"{value:,.0f}".replace(",", "\u202f")
@@ -51,6 +51,6 @@ def figure(value: float | None) -> str:
 
 @pass_context
 def old(context: Context, age: float) -> Markup:
-    """Beside a value that could not be looked up now."""
-    words = context["_"]("The database is busy: this is what was seen last.")
+    """Return the mark of a stale value."""
+    words = context["_"]("The database is busy: this is the last known value.")
     return Markup('<span class="old" title="{}">{}</span>').format(words, f"◷ {spoken(age)}")

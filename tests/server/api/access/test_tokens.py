@@ -1,4 +1,4 @@
-"""Tokens over HTTP: made, listed, revoked; what was answered is forgotten after a day."""
+"""Tokens over HTTP: created, listed, revoked; stored responses expire after a day."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.plain_http import NO_CERTIFICATES
 from tests.server.api.conftest import Ask, Served
 
 
-def test_made_used_and_revoked(
+def test_a_token_is_created_used_and_revoked(
     ask: Ask, served: Served, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
@@ -51,7 +51,7 @@ def test_made_used_and_revoked(
     ]
 
 
-def test_the_secret_is_kept_nowhere(ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_secret_is_not_stored(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for status in (201, 409):
         answer = client.post("/tokens", json={"name": "n"}, headers={"Idempotency-Key": "k"})
@@ -59,7 +59,7 @@ def test_the_secret_is_kept_nowhere(ask: Ask, connection: psycopg.Connection) ->
     assert one(connection, "select count(*) from sereno.answers") == 0
 
 
-def test_an_admin_of_a_tenant_makes_tokens_of_that_tenant(ask: Ask) -> None:
+def test_a_tenants_admin_creates_tokens_of_that_tenant(ask: Ask) -> None:
     owner, client = ask("admin"), ask("admin", tenant="a")
     other = owner.post("/tokens", json={"name": "theirs", "tenant": "b"}).json()["token"]
     of_all = owner.post("/tokens", json={"name": "everybody's"}).json()["token"]
@@ -73,8 +73,8 @@ def test_an_admin_of_a_tenant_makes_tokens_of_that_tenant(ask: Ask) -> None:
     assert sum(line["revoked_at"] is None for line in owner.get("/tokens").json()["items"]) == 4
 
 
-def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
-    """Otherwise a 409 would tell one tenant the names of another's tokens, or of the house's."""
+def test_names_are_unique_within_a_tenant_only(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+    """Otherwise a 409 would reveal the names of other tenants' tokens, or of operators' tokens."""
     context, acme, globex = ask("admin"), ask("admin", tenant="acme"), ask("admin", tenant="globex")
     made = [client.post("/tokens", json={"name": "payroll"}) for client in (context, acme, globex)]
     assert [answer.status_code for answer in made] == [201, 201, 201]
@@ -92,7 +92,7 @@ def test_a_name_is_taken_within_a_tenant_alone(ask: Ask, app: Sereno, connection
     assert one(connection, living) == 0
 
 
-def test_a_name_that_is_a_number_revokes_nobody_else(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_numeric_name_does_not_revoke_another_token(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("admin")
     mine = client.post("/tokens", json={"name": "mine"}).json()["token"]["id"]
     assert client.post("/tokens", json={"name": str(mine)}).status_code == 422
@@ -104,7 +104,7 @@ def test_a_name_that_is_a_number_revokes_nobody_else(ask: Ask, app: Sereno, conn
     assert one(connection, "select count(*) from sereno.tokens where revoked_at is not null") == 0
 
 
-def test_who_may_make_them(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     assert ask(None).get("/tokens").status_code == 401
     for client in (ask("operator"), ask("viewer"), ask("operator", tenant="a")):
         assert client.get("/tokens").status_code == 403
@@ -128,13 +128,13 @@ def test_who_may_make_them(ask: Ask) -> None:
         {"name": "n", "expires_in": "999999999999999999w"},
     ],
 )
-def test_what_makes_no_sense(ask: Ask, connection: psycopg.Connection, body: dict[str, Any]) -> None:
+def test_invalid_requests_are_refused(ask: Ask, connection: psycopg.Connection, body: dict[str, Any]) -> None:
     answer = ask("admin").post("/tokens", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert one(connection, "select count(*) from sereno.tokens") == 1
 
 
-async def test_a_worker_forgets_what_was_answered_a_day_ago(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worker_deletes_stored_responses_after_a_day(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 

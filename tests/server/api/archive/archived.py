@@ -1,4 +1,4 @@
-"""A house with something in its archive: jobs of an old day, a dead one, and an old delivery."""
+"""An archive with jobs of an old day, a dead one, and an old delivery."""
 
 import asyncio
 from datetime import date, timedelta
@@ -8,13 +8,13 @@ import psycopg
 from sereno import Sereno
 from tests.facts import one
 
-# Of jobs of the old day; another is dead.
+# Number of jobs of the old day; another one is dead.
 OLD_JOBS = 30
 OLD_DELIVERY = 77
 
 
 def fill(connection: psycopg.Connection, days_ago: int = 40, jobs: int = OLD_JOBS, first: int = 1) -> date:
-    """Jobs `first`, `first + 1`, … ended so many days ago."""
+    """Insert jobs `first`, `first + 1`, … that ended this many days ago."""
     day: date = one(connection, "select (sereno.now() at time zone 'UTC')::date") - timedelta(days=days_ago)
     connection.execute("select sereno.make_history_partition(%s)", [day])
     connection.execute(
@@ -28,7 +28,7 @@ def fill(connection: psycopg.Connection, days_ago: int = 40, jobs: int = OLD_JOB
 
 
 def old_delivery(connection: psycopg.Connection, days_ago: int = 40) -> int:
-    """One that arrived so long ago, of an event that is gone."""
+    """Insert a delivery that arrived this many days ago, of a deleted event."""
     connection.execute("insert into sereno.recipients (tenant, key) values ('ann', 'maria') on conflict do nothing")
     connection.execute(
         "insert into sereno.deliveries (id, event_id, recipient_id, channel, tenant, state, due_at, created_at, "
@@ -45,12 +45,12 @@ def move(app: Sereno) -> None:
 
 
 def export(app: Sereno) -> list[str]:
-    """What went wrong."""
+    """Return the errors of the archive."""
     return asyncio.run(_cycle(app, is_moved=False, is_exported=True))
 
 
 def archive(app: Sereno) -> None:
-    """Both cycles."""
+    """Run both cycles."""
     assert asyncio.run(_cycle(app, is_moved=True, is_exported=True)) == []
 
 

@@ -1,4 +1,4 @@
-"""The archive over HTTP: seen by those who see everything, run by admins; a job that left says where it is."""
+"""The archive over HTTP: readable for users of all tenants, run by admins; an archived job has its location."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ RESTORE = "Bring it back: sereno archive restore"
 
 @pytest.fixture
 def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
-    """One that archives into a directory."""
+    """An application that archives into a directory."""
     made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}", keep_deliveries_days=30)
     yield made
     made.close()
@@ -58,12 +58,12 @@ def test_batches_come_in_pages(ask: Ask, app: Sereno, connection: psycopg.Connec
     assert len({each["id"] for each in (*first["items"], *rest["items"])}) == 3
 
 
-def test_a_file_that_could_not_be_verified_is_told(
+def test_a_file_that_could_not_be_verified_is_shown(
     ask: Ask, app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     fill(connection)
     move(app)
-    # Where files should lie there is one.
+    # A file is in the place of the directory.
     (tmp_path / "archive").write_text("in the way")
     assert export(app)
     client = ask("viewer")
@@ -77,7 +77,7 @@ def test_a_file_that_could_not_be_verified_is_told(
     assert kinds["archive.unverified"]["level"] == "bad"
 
 
-def test_a_job_that_is_archived_says_where_and_how_it_comes_back(
+def test_an_archived_job_gives_its_location_and_how_to_restore_it(
     ask: Ask, app: Sereno, connection: psycopg.Connection
 ) -> None:
     fill(connection)
@@ -97,12 +97,12 @@ def test_a_job_that_is_archived_says_where_and_how_it_comes_back(
         assert ".parquet" in problem["detail"]
     (place,) = client.get("/archive/whereabouts", params={"kind": "jobs", "id": 7}).json()["items"]
     assert (place["held"], place["state"]) == (False, "verified")
-    # Somebody of a tenant hears the same as of one that never was.
-    assert anns.get("/jobs/7").json()["detail"] == "there is no job 7, or it is not yours to see"
-    assert client.get("/jobs/7000").json()["detail"] == "there is no job 7000, or it is not yours to see"
+    # A tenant's user gets the same message as for a job that never existed.
+    assert anns.get("/jobs/7").json()["detail"] == "there is no job 7, or you have no access to it"
+    assert client.get("/jobs/7000").json()["detail"] == "there is no job 7000, or you have no access to it"
 
 
-def test_a_delivery_that_is_archived(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_archived_delivery_gives_its_location(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     number = old_delivery(connection)
     archive(app)
     answer = ask("viewer").get(f"/deliveries/{number}")
@@ -110,10 +110,10 @@ def test_a_delivery_that_is_archived(ask: Ask, app: Sereno, connection: psycopg.
     assert answer.json()["detail"].startswith(f"delivery {number} is in the archive: batch ")
     assert f"{RESTORE} delivery {number}" in answer.json()["detail"]
     theirs = ask("viewer", tenant="ann").get(f"/deliveries/{number}")
-    assert theirs.json()["detail"] == f"there is no delivery {number}, or it is not yours to see"
+    assert theirs.json()["detail"] == f"there is no delivery {number}, or you have no access to it"
 
 
-def test_both_cycles_are_asked_for_once(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
+def test_both_cycles_are_enqueued_once(ask: Ask, app: Sereno, connection: psycopg.Connection) -> None:
     client = ask("admin")
     began = client.post("/archive/run")
     assert began.status_code == 202
@@ -124,7 +124,7 @@ def test_both_cycles_are_asked_for_once(ask: Ask, app: Sereno, connection: psyco
     assert ask("operator").post("/archive/run").status_code == 403
 
 
-def test_nothing_makes_no_sense(ask: Ask) -> None:
+def test_invalid_requests_are_refused(ask: Ask) -> None:
     client = ask("viewer")
     assert client.get("/archive/batches/12").status_code == 404
     refused: list[tuple[str, dict[str, str | int]]] = [
@@ -142,7 +142,7 @@ def test_nothing_makes_no_sense(ask: Ask) -> None:
 
 
 class TestOff:
-    """Nobody has said where files should lie."""
+    """No archive is configured."""
 
     @pytest.fixture
     def app(self, database_url: str) -> Iterator[Sereno]:
@@ -150,7 +150,7 @@ class TestOff:
         yield made
         made.close()
 
-    def test_it_cannot_be_run(self, ask: Ask) -> None:
+    def test_a_run_is_refused(self, ask: Ask) -> None:
         client = ask("admin")
         assert client.get("/archive").json()["on"] is False
         refused = client.post("/archive/run")

@@ -1,4 +1,4 @@
-"""Long work on the archive over HTTP: asked for, done by a worker, readable afterwards; and in the audit."""
+"""Long operations on the archive over HTTP: run by a worker, readable afterwards, and in the audit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ WAITING = (
 
 @pytest.fixture
 def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
-    """One that archives into a directory."""
+    """An application that archives into a directory."""
     made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}")
     yield made
     made.close()
@@ -33,7 +33,7 @@ def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
 
 @pytest.fixture
 def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
-    """Jobs of an old day are in a file, and nowhere else; no new job has the number of an old one."""
+    """Jobs of an old day are in a file, and nowhere else; no new job has the id of an old one."""
     connection.execute("select setval('sereno.jobs_id_seq', 1000)")
     fill(connection)
     archive(app)
@@ -44,7 +44,7 @@ def cold(app: Sereno, connection: psycopg.Connection) -> Sereno:
 
 
 async def work(app: Sereno, connection: psycopg.Connection, client: httpx.Client, path: str, body: Any) -> Any:
-    """Ask for it, let a worker do it, and look what came of it."""
+    """Send the request, let a worker do it, and return the result."""
     begun = begin(client, path, body)
     assert look(client, begun)["state"] in ("ready", "scheduled")
     await run(app, connection, begun["job"])
@@ -62,7 +62,7 @@ def look(client: httpx.Client, begun: Any) -> Any:
     return client.get(begun["look"]).json()
 
 
-async def test_files_are_read_again(cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path) -> None:
+async def test_files_are_verified(cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path) -> None:
     client = ask("admin")
     sound = await work(cold, connection, client, "/archive/verify", {})
     assert (sound["what"], sound["state"], sound["error"]) == ("verify", "succeeded", None)
@@ -77,7 +77,7 @@ async def test_files_are_read_again(cold: Sereno, ask: Ask, connection: psycopg.
     assert client.get("/archive").json()["totals"]["failures"] == 1
 
 
-async def test_a_restore_is_tried_first_and_then_done(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+async def test_a_restore_has_a_dry_run(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     asked = {"kind": "jobs", "ids": [7, "8", 7, 7000]}
     tried = await work(cold, connection, client, "/archive/restore", asked | {"dry_run": True})
@@ -94,7 +94,7 @@ async def test_a_restore_is_tried_first_and_then_done(cold: Sereno, ask: Ask, co
     assert (again["result"]["restored"], again["result"]["present"]) == (0, 2)
 
 
-async def test_many_rows_need_a_second_word(
+async def test_a_restore_of_many_rows_needs_a_confirmation(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sereno.archive.restore.MOST", OLD_JOBS - 1)
@@ -107,7 +107,7 @@ async def test_many_rows_need_a_second_word(
     assert done["result"]["restored"] == OLD_JOBS
 
 
-async def test_an_export_says_where_it_lies(
+async def test_an_export_returns_its_path(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     client = ask("admin")
@@ -119,7 +119,7 @@ async def test_an_export_says_where_it_lies(
     assert (len(file.read_text().splitlines()), file.stat().st_size) == (OLD_JOBS + 1, result["bytes"])
     assert (tmp_path / "archive").stat().st_mode & 0o077 == 0, "anybody may read it"
     assert one(connection, "select count(*) from sereno.audit where action = 'archive.extracted'") == 1
-    # It is a file of the archive's own, and no stranger.
+    # It is a file of the archive itself, not an unknown one.
     looked = await work(cold, connection, client, "/archive/verify", {})
     assert (looked["result"]["unknown"], looked["result"]["strangers"]) == (0, [])
     empty = {"kind": "jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
@@ -137,12 +137,14 @@ def two_days(app: Sereno, connection: psycopg.Connection) -> Sereno:
     return app
 
 
-async def test_it_stops_between_two_files(two_days: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+async def test_a_cancelled_job_stops_between_two_files(
+    two_days: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     client = ask("admin")
     job = client.post("/archive/restore", json={"kind": "jobs", "from": "2000-01-01T00:00:00Z"}).json()["job"]
     async with two_days.working() as worker:
         with connection.transaction():
-            # Whoever brings something back waits for us, in the transaction of its first file.
+            # The restore waits for our lock, in the transaction of its first file.
             connection.execute(queries("archive/restore_store")["one_at_a_time"].encode())
             await auntil(lambda: one(connection, WAITING))
             assert client.post("/jobs/cancel", json={"ids": [job]}).json()["asked"] == [job]
@@ -153,7 +155,7 @@ async def test_it_stops_between_two_files(two_days: Sereno, ask: Ask, connection
     assert one(connection, "select count(*) from sereno.restored") == 5
 
 
-def test_the_same_is_asked_for_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_same_order_is_one_job(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client, body = ask("admin"), {"kind": "jobs", "ids": [7]}
     first, second = (client.post("/archive/restore", json=body).json() for _ in range(2))
     assert (first["created"], second["created"], first["job"]) == (True, False, second["job"])
@@ -162,7 +164,7 @@ def test_the_same_is_asked_for_once(cold: Sereno, ask: Ask, connection: psycopg.
     assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.archive_restore'") == 2
 
 
-def test_what_makes_no_sense_is_said_at_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_invalid_orders_are_refused_at_once(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     refused: list[tuple[str, dict[str, Any], str]] = [
         ("restore", {"kind": "jobs"}, "from and to"),
@@ -196,21 +198,21 @@ def test_only_its_own_jobs_are_shown(cold: Sereno, ask: Ask) -> None:
         assert ask("viewer").get(f"/archive/work/{number}").status_code == 404
 
 
-def test_who_may(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_roles(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     job = ask("admin").post("/archive/verify").json()["job"]
     assert ask("viewer").get(f"/archive/work/{job}").json()["what"] == "verify"
     for client in (ask("viewer"), ask("operator"), ask("admin", tenant="ann")):
         for path, body in (("verify", {}), ("restore", {"kind": "jobs", "ids": [7]}), ("export", {"kind": "jobs"})):
             assert client.post(f"/archive/{path}", json=body).status_code == 403
     assert ask("admin", tenant="ann").get(f"/archive/work/{job}").status_code == 403
-    # Nor by the way that other jobs are made.
+    # The jobs cannot be enqueued like other jobs, either.
     made = ask("admin").post("/jobs", json={"task": "sereno.archive_restore", "arguments": {}})
     assert made.status_code == 403
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
 class TestOff:
-    """Nobody has said where files should lie, and nothing was archived."""
+    """No archive is configured, and nothing was archived."""
 
     @pytest.fixture
     def app(self, database_url: str) -> Iterator[Sereno]:
@@ -218,7 +220,7 @@ class TestOff:
         yield made
         made.close()
 
-    def test_there_is_nothing_to_work_on(self, ask: Ask) -> None:
+    def test_operations_are_refused(self, ask: Ask) -> None:
         client = ask("admin")
         for path, body in (("verify", {}), ("restore", {"kind": "jobs", "ids": [7]}), ("export", {"kind": "jobs"})):
             refused = client.post(f"/archive/{path}", json=body)

@@ -1,4 +1,4 @@
-"""Questions to the archive over HTTP: rows of its files, within bounds; and nothing else of the machine."""
+"""SQL queries of the archive over HTTP: rows of its files, within limits; and nothing else of the machine."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ from tests.facts import auntil, one
 from tests.server.api.archive.archived import OLD_JOBS, archive, fill
 from tests.server.api.conftest import Ask
 
-# Takes for ever: each row is looked up in all others.
+# Takes for ever: each row is joined with all others.
 ENDLESS = "select count(*) from range(1000000000) as a, range(1000000000) as b where hash(a.range) = hash(b.range + 1)"
 
 
 @pytest.fixture
 def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
-    """One that archives into a directory."""
+    """An application that archives into a directory."""
     made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}")
     yield made
     made.close()
@@ -82,7 +82,7 @@ def test_nothing_else_can_be_read_or_written(
         "set memory_limit = '100GB'",
         "create table x as select 1",
         "select 1; select 2",
-        # Variables of the program around it.
+        # Environment variables of the server.
         "select * from sql",
         "select * from params",
         "select * from json",
@@ -95,17 +95,17 @@ def test_nothing_else_can_be_read_or_written(
     assert {each.name for each in tmp_path.iterdir()} == {"archive", "other.csv"}
 
 
-def test_it_ends_when_its_time_is_over(cold: Sereno, ask: Ask) -> None:
+def test_a_query_ends_on_its_timeout(cold: Sereno, ask: Ask) -> None:
     client = ask("admin")
     answer = client.post("/archive/query", json={"sql": ENDLESS, "seconds": 1})
     assert answer.status_code == 503
     assert "longer than 1 s" in answer.json()["detail"]
-    # Nobody is left behind, and the next one is let in.
+    # No process is left behind, and the next query is accepted.
     assert _children() == []
     assert client.post("/archive/query", json={"sql": "select 1 as one", "seconds": 60}).json()["rows"] == [{"one": 1}]
 
 
-def test_what_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
+def test_a_result_that_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
     client = ask("admin")
     for sql in ("select repeat('x', 3000000000) as x", "select repeat('x', 300000000) as x from range(1000)"):
         answer = client.post("/archive/query", json={"sql": sql, "seconds": 60})
@@ -117,21 +117,21 @@ def test_what_is_too_large_is_refused(cold: Sereno, ask: Ask) -> None:
     assert alone.json() == {"rows": [{"x": {"not shown": "9,000,002 bytes"}}], "more": False}
 
 
-async def test_one_at_a_time(cold: Sereno, ask: Ask) -> None:
+async def test_queries_run_one_at_a_time(cold: Sereno, ask: Ask) -> None:
     client, other = ask("admin"), ask("admin")
     long = asyncio.to_thread(client.post, "/archive/query", json={"sql": ENDLESS, "seconds": 60})
     running = asyncio.create_task(long)
     (process,) = await auntil(_children)
     answer = await asyncio.to_thread(other.post, "/archive/query", json={"sql": "select 1"})
     assert answer.status_code == 409
-    assert "right now" in answer.json()["detail"]
+    assert "is running" in answer.json()["detail"]
     os.kill(int(process), signal.SIGKILL)
     ended = await running
     assert (ended.status_code, "ended before its time" in ended.json()["detail"]) == (503, True)
     assert other.post("/archive/query", json={"sql": "select 1 as one", "seconds": 60}).status_code == 200
 
 
-def test_without_the_package_it_says_what_to_install(
+def test_without_the_package_the_error_says_what_to_install(
     cold: Sereno, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "duckdb.py").write_text("raise ImportError('not here', name='duckdb')\n")
@@ -141,30 +141,30 @@ def test_without_the_package_it_says_what_to_install(
     assert "pip install 'sereno[query]'" in answer.json()["detail"]
 
 
-def test_a_place_that_is_gone(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
+def test_a_missing_directory(cold: Sereno, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "archive").rename(tmp_path / "elsewhere")
     answer = ask("admin").post("/archive/query", json={"sql": "select * from jobs"})
     assert answer.status_code == 503
     assert "archive" in answer.json()["detail"]
 
 
-def test_who_may(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_roles(cold: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     for client in (ask("viewer"), ask("operator"), ask("admin", tenant="ann")):
         assert client.post("/archive/query", json={"sql": "select * from jobs"}).status_code == 403
     assert one(connection, "select count(*) from sereno.audit where action = 'archive.query'") == 0
-    # What was answered is kept nowhere, also not for whoever says the same again.
+    # The response is not stored, not even for a repeated Idempotency-Key.
     asked = ask("admin").post("/archive/query", json={"sql": "select id from jobs"}, headers={"Idempotency-Key": "k"})
     assert asked.status_code == 200
     assert one(connection, "select count(*) from sereno.answers") == 0
 
 
 @pytest.mark.parametrize("body", [{"sql": ""}, {"sql": "x" * 20_001}, {"sql": "select 1", "rows": 0}, {}])
-def test_what_makes_no_sense(cold: Sereno, ask: Ask, body: dict[str, object]) -> None:
+def test_invalid_requests_are_refused(cold: Sereno, ask: Ask, body: dict[str, object]) -> None:
     assert ask("admin").post("/archive/query", json=body).status_code == 422
 
 
 def _children() -> list[str]:
-    """Processes of this one that answer questions."""
+    """Return the child processes that run queries."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         try:
@@ -178,7 +178,7 @@ def _children() -> list[str]:
 
 
 def rewrite(connection: psycopg.Connection, directory: Path, change: Callable[[Any], Any]) -> None:
-    """Change the Parquet file of the old jobs behind the back of the archive."""
+    """Change the Parquet file of the old jobs without the archive's knowledge."""
     name = one(
         connection,
         "select object from sereno.archive_files f join sereno.archive_batches b on b.id = f.batch_id "
@@ -194,10 +194,10 @@ def with_column(name: str, values: Any) -> Callable[[Any], Any]:
     return lambda table: table.set_column(table.schema.get_field_index(name), name, values)
 
 
-def test_values_that_cannot_be_shown_are_marked_and_the_others_are_shown(
+def test_unreadable_values_are_marked_and_the_others_are_shown(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """Nested too deeply, too large, and no JSON at all; the page was a 500."""
+    """Nested too deeply, too large, and no JSON at all; the response was a 500."""
     texts = ['{"a": [1, "]}:,\\\\\\""]}'] * OLD_JOBS
     texts[1] = '{"a":' * 3000 + '"NaN"' + "}" * 3000
     texts[2] = '{"a": "' + "é" * 3_000_000 + '"}'
@@ -218,7 +218,7 @@ def test_values_that_cannot_be_shown_are_marked_and_the_others_are_shown(
     assert large.json() == {"rows": [{"not shown": "more than 8,388,608 bytes"}], "more": False}
 
 
-def test_a_text_that_is_not_utf8_is_said_and_other_columns_can_be_read(
+def test_a_text_that_is_not_utf8_is_refused_and_other_columns_work(
     cold: Sereno, ask: Ask, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     bad = pa.array([b"\xff\xfe"] * OLD_JOBS, pa.binary())

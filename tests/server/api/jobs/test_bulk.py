@@ -1,4 +1,4 @@
-"""Bulk changes in the background, over HTTP: asked for, looked at and stopped by those who may."""
+"""Bulk changes in the background, over HTTP: started, followed and stopped by those who may."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from tests.server.api.schedules.schedule_steps import body as definition
 
 __all__ = ["told"]
 
-# What each change of schedules takes beside them.
+# Further fields of each change of schedules.
 STEERED: dict[str, dict[str, Any]] = {
     "pause": {"until": "2099-01-01T00:00:00Z", "note": "closed"},
     "resume": {},
@@ -38,7 +38,7 @@ def jobs(work: Any) -> list[int]:
     return [work.using(tenant=tenant).enqueue(number).id for number, tenant in enumerate(["a", "a", "b", None])]
 
 
-async def test_it_is_accepted_and_done_by_a_worker(
+async def test_an_operation_is_accepted_and_done_by_a_worker(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     client = ask("operator")
@@ -73,12 +73,12 @@ async def test_it_is_accepted_and_done_by_a_worker(
     assert client.post(f"{where}/stop").status_code == 409
 
 
-def test_small_ones_are_still_done_at_once(ask: Ask, jobs: list[int]) -> None:
+def test_without_in_background_it_is_done_at_once(ask: Ask, jobs: list[int]) -> None:
     answer = ask("operator").post("/jobs/cancel", json={"ids": jobs})
     assert (answer.status_code, answer.json()["done"]) == (200, jobs)
 
 
-def test_it_is_stopped(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
+def test_an_operation_can_be_stopped(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
     client = ask("operator")
     number = client.post("/jobs/cancel", json={"ids": jobs, "in_background": True}).json()["id"]
     assert ask("viewer").post(f"/operations/{number}/stop").status_code == 403
@@ -91,7 +91,7 @@ def test_it_is_stopped(ask: Ask, jobs: list[int], connection: psycopg.Connection
     )
 
 
-def test_a_tenant_sees_and_stops_its_own_alone(ask: Ask, jobs: list[int]) -> None:
+def test_a_tenant_sees_and_stops_only_its_own_operations(ask: Ask, jobs: list[int]) -> None:
     ann, bob, everybody = ask("operator", tenant="a"), ask("admin", tenant="b"), ask("admin")
     mine = ann.post("/jobs/cancel", json={"q": "task:w*", "in_background": True, "all": True}).json()
     assert (mine["tenant"], mine["total"], mine["wanted"]["tenant"]) == ("a", 2, "a")
@@ -101,7 +101,7 @@ def test_a_tenant_sees_and_stops_its_own_alone(ask: Ask, jobs: list[int]) -> Non
     for number in (mine["id"], of_all["id"], 7_000_000):
         for answer in (bob.get(f"/operations/{number}"), bob.post(f"/operations/{number}/stop")):
             assert answer.status_code == 404
-            assert answer.json()["detail"] == f"there is no operation {number}, or it is not yours to see"
+            assert answer.json()["detail"] == f"there is no operation {number}, or you have no access to it"
     assert everybody.get(f"/operations/{mine['id']}").json()["state"] == "waiting"
     refused = ann.post("/jobs/cancel", json={"tenant": "b", "in_background": True, "all": True})
     assert refused.status_code == 404
@@ -109,7 +109,7 @@ def test_a_tenant_sees_and_stops_its_own_alone(ask: Ask, jobs: list[int]) -> Non
     assert ann.post(f"/operations/{mine['id']}/stop").json()["state"] == "stopped"
 
 
-async def test_a_tenants_operation_touches_nothing_of_others(
+async def test_a_tenants_operation_changes_nothing_of_other_tenants(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     ann = ask("operator", tenant="a")
@@ -149,7 +149,7 @@ def test_lists_come_in_pages(ask: Ask, jobs: list[int]) -> None:
         {"created_after": "yesterday"},
     ],
 )
-def test_hostile_filters_are_a_problem_with_words(
+def test_invalid_filters_get_a_problem_with_a_message(
     ask: Ask, jobs: list[int], connection: psycopg.Connection, hostile: dict[str, Any]
 ) -> None:
     for verb in ("retry", "cancel", "delete"):
@@ -163,7 +163,7 @@ def test_hostile_filters_are_a_problem_with_words(
     assert ask("admin").get(f"/operations/{2**63}").status_code == 422
 
 
-def test_what_is_answered_is_declared(ask: Ask) -> None:
+def test_responses_are_documented(ask: Ask) -> None:
     paths = ask("viewer").get("/openapi.json").json()["paths"]
     for path in (
         *(f"/jobs/{verb}" for verb in ("retry", "cancel", "delete")),
@@ -174,7 +174,7 @@ def test_what_is_answered_is_declared(ask: Ask) -> None:
         assert accepted == {"application/json": {"schema": {"$ref": "#/components/schemas/BulkOperation"}}}
 
 
-def test_the_same_request_makes_one_operation(ask: Ask, jobs: list[int]) -> None:
+def test_a_repeated_idempotency_key_creates_one_operation(ask: Ask, jobs: list[int]) -> None:
     client = ask("operator")
     body, key = {"ids": jobs, "in_background": True}, {"Idempotency-Key": "k"}
     first, again = (client.post("/jobs/cancel", json=body, headers=key) for _ in range(2))
@@ -182,7 +182,7 @@ def test_the_same_request_makes_one_operation(ask: Ask, jobs: list[int]) -> None
     assert first.json() == again.json()
 
 
-def test_one_job_again_with_other_arguments(
+def test_retry_of_one_job_with_other_arguments(
     ask: Ask, work: Any, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     client = ask("operator")
@@ -234,7 +234,9 @@ def _fill(client: httpx.Client) -> None:
         assert client.put(f"/schedules/{key}", json=given).status_code == 200
 
 
-async def test_schedules_are_left_to_a_worker(app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+async def test_bulk_changes_of_schedules_in_the_background(
+    app: Sereno, ask: Ask, work: Any, connection: psycopg.Connection
+) -> None:
     admin, operator = ask("admin"), ask("operator")
     _fill(admin)
     many: dict[str, Any] = {"tenant": "a", "in_background": True, "rate": 1000}
@@ -271,7 +273,7 @@ async def test_schedules_are_left_to_a_worker(app: Sereno, ask: Ask, work: Any, 
     assert one(connection, "select actor from sereno.audit where action = 'schedule.disable'").startswith("admin")
 
 
-def test_who_may_steer_schedules_in_the_background(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
+def test_roles_for_schedules_in_the_background(ask: Ask, work: Any, connection: psycopg.Connection) -> None:
     _fill(ask("admin"))
     ann, bob = ask("operator", tenant="a"), ask("operator", tenant="b")
     mine = ann.post("/schedules/pause", json={"in_background": True, "all": True}).json()
@@ -301,9 +303,7 @@ def test_who_may_steer_schedules_in_the_background(ask: Ask, work: Any, connecti
 # Deliveries
 
 
-async def test_deliveries_are_left_to_a_worker(
-    app: Sereno, ask: Ask, told: Told, connection: psycopg.Connection
-) -> None:
+async def test_requeue_in_the_background(app: Sereno, ask: Ask, told: Told, connection: psycopg.Connection) -> None:
     client, there = ask("operator"), told.deliveries
     many = {"channel": "pager", "in_background": True}
     assert client.post("/deliveries/requeue", json=many).status_code == 409
@@ -320,7 +320,7 @@ async def test_deliveries_are_left_to_a_worker(
     assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
 
 
-def test_who_may_send_again_in_the_background(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
+def test_roles_for_requeue_in_the_background(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
     ann, there = ask("operator", tenant="a"), told.deliveries
     many = {"ids": [there["fails"], there["theirs"]], "in_background": True}
     made = ann.post("/deliveries/requeue", json=many).json()

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: seen and changed by those who may, and by nobody else."""
+"""Jobs over HTTP: read and changed by those who may."""
 
 import psycopg
 import pytest
@@ -55,11 +55,11 @@ def test_one_job_and_why(ask: Ask, jobs: list[int]) -> None:
         "type": "about:blank",
         "title": "Not Found",
         "status": 404,
-        "detail": "there is no job 999999, or it is not yours to see",
+        "detail": "there is no job 999999, or you have no access to it",
     }
 
 
-def test_a_tenants_token_opens_that_tenants_jobs_alone(
+def test_a_tenants_token_gives_access_to_that_tenants_jobs_only(
     app: Sereno, ask: Ask, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     client = ask("operator", tenant="a")
@@ -74,7 +74,9 @@ def test_a_tenants_token_opens_that_tenants_jobs_alone(
     assert client.post("/jobs", json={"task": "work", "arguments": {"number": 7}, "tenant": "b"}).status_code == 404
 
 
-def test_jobs_are_made_retried_cancelled_and_deleted(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
+def test_jobs_are_created_retried_cancelled_and_deleted(
+    ask: Ask, jobs: list[int], connection: psycopg.Connection
+) -> None:
     client = ask("admin")
     dry = client.post("/jobs/cancel", json={"tenant": "a", "dry_run": True}).json()
     assert (dry["dry_run"], dry["total"], dry["by_tenant"], dry["done"]) == (True, 2, {"a": 2}, [])
@@ -97,7 +99,7 @@ def test_a_retry_names_the_live_job_that_has_the_unique_key(ask: Ask, jobs: list
     assert found["conflicts"] == [{"job": first, "held_by": live}]
 
 
-def test_who_may_what(ask: Ask, jobs: list[int]) -> None:
+def test_roles(ask: Ask, jobs: list[int]) -> None:
     assert ask(None).get("/jobs").status_code == 401
     viewer = ask("viewer")
     assert viewer.post("/jobs/cancel", json={"ids": jobs}).status_code == 403
@@ -107,9 +109,7 @@ def test_who_may_what(ask: Ask, jobs: list[int]) -> None:
     assert wrong.get("/jobs").status_code == 401
 
 
-def test_the_same_request_with_the_same_key_is_done_once(
-    ask: Ask, jobs: list[int], connection: psycopg.Connection
-) -> None:
+def test_a_repeated_idempotency_key_is_executed_once(ask: Ask, jobs: list[int], connection: psycopg.Connection) -> None:
     client, other = ask("operator"), ask("operator")
     body = {"task": "work", "arguments": {"number": 9}}
     first = client.post("/jobs", json=body, headers={"Idempotency-Key": "k1"})
@@ -125,7 +125,7 @@ def test_the_same_request_with_the_same_key_is_done_once(
     assert client.post("/jobs", json=body, headers={"Idempotency-Key": "k2"}).status_code == 201
 
 
-def test_what_makes_no_sense_is_a_problem_with_words(ask: Ask, jobs: list[int]) -> None:
+def test_invalid_requests_get_a_problem_with_a_message(ask: Ask, jobs: list[int]) -> None:
     client = ask("admin")
     for answer in (
         client.get("/jobs", params={"limit": 0}),

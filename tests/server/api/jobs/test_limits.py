@@ -1,4 +1,4 @@
-"""Limits over HTTP: seen, changed, closed, opened; and weights of fair keys."""
+"""Limits over HTTP: listed, changed, closed, opened; and weights of fair keys."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def _declared(app: Sereno) -> None:
     work.using(tenant="r42").enqueue()
 
 
-def test_seen_with_words_and_keys(ask: Ask) -> None:
+def test_limits_are_shown_with_words_and_keys(ask: Ask) -> None:
     client = ask("viewer")
     found = {line["name"]: line for line in client.get("/limits").json()["items"]}
     assert {name: line["says"] for name, line in found.items()} == {
@@ -37,7 +37,7 @@ def test_seen_with_words_and_keys(ask: Ask) -> None:
     assert "did you mean ifood" in missing.json()["detail"]
 
 
-def test_changed_and_reset(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_limit_is_changed_and_reset(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     changed = client.put("/limits/of.code", json={"slots": 5, "note": "a big day"}).json()
     assert (changed["says"], changed["overridden"], changed["note"]) == ("5 at once", True, "a big day")
@@ -58,7 +58,7 @@ def test_changed_and_reset(ask: Ask, connection: psycopg.Connection) -> None:
     assert actors == [(changed["changed_by"],)]
 
 
-def test_closed_and_opened(ask: Ask) -> None:
+def test_a_limit_is_closed_and_opened(ask: Ask) -> None:
     client = ask("operator")
     assert client.post("/limits/of.code/close", json={"seconds": "30s"}).json()["until"]
     assert client.post("/limits/of.code/open").json() == {"opened": 1}
@@ -84,7 +84,7 @@ def test_weights(ask: Ask) -> None:
     assert "r42" not in {line["key"] for line in client.get("/weights").json()["items"]}
 
 
-def test_who_may_change_what(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     assert ask(None).get("/limits").status_code == 401
     viewer, operator, theirs = ask("viewer"), ask("operator"), ask("admin", tenant="r42")
     for client in (viewer, operator):
@@ -120,13 +120,13 @@ def test_who_may_change_what(ask: Ask) -> None:
         {"rate": 1},
     ],
 )
-def test_numbers_that_make_no_sense(ask: Ask, body: dict[str, Any]) -> None:
+def test_invalid_numbers_are_refused(ask: Ask, body: dict[str, Any]) -> None:
     answer = ask("admin").put("/limits/of.code", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert answer.json()["detail"]
 
 
-def test_words_that_make_no_sense(ask: Ask) -> None:
+def test_invalid_names_are_refused(ask: Ask) -> None:
     client = ask("admin")
     infinite = {"content": b'{"weight": Infinity}', "headers": {"Content-Type": "application/json"}}
     for answer in (

@@ -1,4 +1,4 @@
-"""Queues over HTTP: seen, stopped and started again; tasks and tenants the same way."""
+"""Queues over HTTP: listed, paused and resumed; tasks and tenants the same way."""
 
 import httpx
 import psycopg
@@ -21,7 +21,7 @@ def _jobs(app: Sereno) -> None:
 
 
 @pytest.mark.usefixtures("_jobs")
-def test_queues_with_what_waits(ask: Ask) -> None:
+def test_queues_are_listed_with_waiting_jobs(ask: Ask) -> None:
     found = ask("viewer").get("/queues").json()
     assert found["next"] is None
     (line,) = found["items"]
@@ -29,7 +29,7 @@ def test_queues_with_what_waits(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("kind", ["queue", "task", "tenant"])
-def test_stopped_and_started_again(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
+def test_pause_and_resume(ask: Ask, connection: psycopg.Connection, kind: str) -> None:
     client = ask("operator")
     paused = client.post(f"/{kind}s/a%2Fb/pause", json={"note": "they are down"}).json()
     assert paused == {"kind": kind, "name": "a/b", "paused": True, "changed": True}
@@ -45,7 +45,7 @@ def test_stopped_and_started_again(ask: Ask, connection: psycopg.Connection, kin
     assert all(line[2] == row["paused_by"] for line in said)
 
 
-def test_an_operator_of_a_tenant_stops_that_tenant_alone(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_tenants_operator_pauses_only_that_tenant(ask: Ask, connection: psycopg.Connection) -> None:
     ask("operator").post("/queues/mail/pause")
     ask("operator").post("/tenants/b/pause")
     client = ask("operator", tenant="a")
@@ -60,10 +60,10 @@ def test_an_operator_of_a_tenant_stops_that_tenant_alone(ask: Ask, connection: p
     assert client.post("/tenants/a/resume").json()["changed"] is True
 
 
-def test_a_name_that_ends_like_a_tenants_makes_nobody_of_that_tenant(
+def test_a_user_name_like_a_tenants_gives_no_rights_in_that_tenant(
     app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
 ) -> None:
-    """Anybody may choose a name: what the house paused is lifted by the house alone."""
+    """Users choose their names: a pause of an operator is ended by operators only."""
     made = app.database.run(create("ann of acme", "operator", actor="test"))
     bearer = {"Authorization": f"Bearer {made.secret}"}
     theirs = ask("operator", tenant="acme")
@@ -79,7 +79,7 @@ def test_a_name_that_ends_like_a_tenants_makes_nobody_of_that_tenant(
     assert ask("operator").post("/tenants/acme/resume").json()["changed"] is True
 
 
-def test_who_may_stop(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     assert ask(None).get("/queues").status_code == 401
     assert ask(None).get("/pauses").status_code == 401
     for path in ("/queues/q", "/tasks/t", "/tenants/a"):
@@ -88,7 +88,7 @@ def test_who_may_stop(ask: Ask) -> None:
             assert ask("viewer", tenant="a").post(f"{path}/{word}").status_code == 403
 
 
-def test_names_that_make_no_sense(ask: Ask, connection: psycopg.Connection) -> None:
+def test_invalid_names_are_refused(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for name in ("", "x" * 501, "a%00b"):
         for word in ("pause", "resume"):

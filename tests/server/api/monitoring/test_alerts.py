@@ -1,4 +1,4 @@
-"""What needs a person, and who is told, over HTTP."""
+"""Alert conditions, rules and alerts over HTTP."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def opened(app: Sereno, rule: str, task: str = "work") -> None:
     app.database.run(follow(rule, ConditionSnapshot([found], set())))
 
 
-def test_what_needs_a_person_and_what_is_a_tenants(app: Sereno, ask: Ask) -> None:
+def test_conditions_of_the_system_and_of_a_tenant(app: Sereno, ask: Ask) -> None:
     app.database.run(queues.pause("tenant", "r42"))
     app.database.run(deliveries.pause_channel("sms", "", "401: bad"))
     found = ask("viewer").get("/attention").json()["items"]
@@ -45,7 +45,9 @@ def test_what_needs_a_person_and_what_is_a_tenants(app: Sereno, ask: Ask) -> Non
     assert ask(None).get("/attention").status_code == 401
 
 
-def test_a_rule_is_made_seen_changed_and_removed(admin: httpx.Client, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_rule_is_created_shown_changed_and_deleted(
+    admin: httpx.Client, ask: Ask, connection: psycopg.Connection
+) -> None:
     body: dict[str, Any] = {"to": TO, "kinds": ["queue.late"], "for_seconds": 60, "queue": "mails"}
     made = admin.put("/alerts/rules/late", json=body)
     assert made.status_code == 200, made.text
@@ -69,7 +71,7 @@ def test_a_rule_is_made_seen_changed_and_removed(admin: httpx.Client, ask: Ask, 
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_alerts_are_seen_and_silenced(app: Sereno, admin: httpx.Client, ask: Ask) -> None:
+def test_alerts_are_listed_and_silenced(app: Sereno, admin: httpx.Client, ask: Ask) -> None:
     admin.put("/alerts/rules/all", json={"to": TO})
     for task in ("a", "b", "c"):
         opened(app, "all", task)
@@ -96,7 +98,7 @@ def test_a_test_is_a_job_for_each_target(admin: httpx.Client, ask: Ask, connecti
     assert "very-secret" not in str(rows)
 
 
-def test_who_may_what(admin: httpx.Client, ask: Ask) -> None:
+def test_roles(admin: httpx.Client, ask: Ask) -> None:
     admin.put("/alerts/rules/all", json={"to": TO})
     for role in ("viewer", "operator"):
         assert ask(role).put("/alerts/rules/all", json={"to": TO}).status_code == 403
@@ -128,7 +130,7 @@ def test_who_may_what(admin: httpx.Client, ask: Ask) -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_a_problem_with_words(admin: httpx.Client, wrong: dict[str, Any]) -> None:
+def test_invalid_rules_get_a_problem_with_a_message(admin: httpx.Client, wrong: dict[str, Any]) -> None:
     answer = admin.put("/alerts/rules/wrong", json=wrong)
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
@@ -136,7 +138,7 @@ def test_what_makes_no_sense_is_a_problem_with_words(admin: httpx.Client, wrong:
     assert admin.get("/alerts/rules").json()["items"] == []
 
 
-def test_a_name_that_is_none(admin: httpx.Client) -> None:
+def test_an_invalid_name_is_refused(admin: httpx.Client) -> None:
     for name in ("a%20b", "%00", "x" * 101, "-a", "%F0%9F%98%80"):
         assert admin.put(f"/alerts/rules/{name}", json={"to": TO}).status_code == 422, name
         assert admin.get(f"/alerts/rules/{name}").status_code in (404, 422), name

@@ -1,4 +1,4 @@
-"""Errors over HTTP: what breaks, since when and for whom; and muted by those who may."""
+"""Error groups over HTTP: listed, shown, and muted by operators."""
 
 import psycopg
 import pytest
@@ -15,8 +15,8 @@ KINDS = [f"{number:012x}" for number in range(1, 6)]
 
 @pytest.fixture
 def kinds(app: Sereno, connection: psycopg.Connection) -> list[str]:
-    """The first was seen once, the last five times; all for a tenant of their own and one that has them all."""
-    # Ten minutes past the hour: the next one does not come meanwhile.
+    """The first failed once, the last five times; all for a tenant of their own and one that has them all."""
+    # Ten minutes past the hour, so that the next hour does not begin meanwhile.
     ten_past(connection)
     tally = Tally()
     for number, fingerprint in enumerate(KINDS, 1):
@@ -51,7 +51,7 @@ def test_a_list_comes_sorted_in_pages(ask: Ask, kinds: list[str]) -> None:
     assert (alone["count"], alone["total"]) == (1, 3)
 
 
-def test_one_kind(ask: Ask, kinds: list[str]) -> None:
+def test_one_error_group(ask: Ask, kinds: list[str]) -> None:
     found = ask("viewer").get(f"/errors/{kinds[4]}").json()
     assert found["group"]["frame"] == "shop.py:charge"
     assert found["tenants"] == [{"tenant": "t5", "count": 5}, {"tenant": "all", "count": 1}]
@@ -59,7 +59,7 @@ def test_one_kind(ask: Ask, kinds: list[str]) -> None:
     assert (found["dead"], found["sample"], len(found["hours"])) == ({"value": 0, "exact": True}, None, 25)
 
 
-def test_an_operator_mutes_and_the_audit_says_so(ask: Ask, kinds: list[str], connection: psycopg.Connection) -> None:
+def test_an_operator_mutes_and_the_audit_records_it(ask: Ask, kinds: list[str], connection: psycopg.Connection) -> None:
     client = ask("operator")
     muted = client.post(f"/errors/{kinds[0]}/mute", json={"for": "8h", "note": "known"})
     assert (muted.status_code, muted.json()["note"]) == (200, "known")
@@ -76,7 +76,7 @@ def test_an_operator_mutes_and_the_audit_says_so(ask: Ask, kinds: list[str], con
     assert said == [(f"error.{what}", f"error {kinds[0]}") for what in ("mute", "mute", "unmute")]
 
 
-def test_who_may_not(ask: Ask, kinds: list[str]) -> None:
+def test_roles(ask: Ask, kinds: list[str]) -> None:
     path = f"/errors/{kinds[0]}"
     assert ask("viewer").post(f"{path}/mute", json={"for": "1h"}).status_code == 403
     for role in ("viewer", "operator", "admin"):
@@ -85,7 +85,7 @@ def test_who_may_not(ask: Ask, kinds: list[str]) -> None:
         assert theirs.post(f"{path}/mute", json={"for": "1h"}).status_code == 403
 
 
-def test_what_makes_no_sense_is_refused(ask: Ask, kinds: list[str], connection: psycopg.Connection) -> None:
+def test_invalid_requests_are_refused(ask: Ask, kinds: list[str], connection: psycopg.Connection) -> None:
     client = ask("operator")
     for params in ({"since": "yesterday"}, {"since": "31d"}, {"since": "0"}, {"sort": "size"}, {"limit": 0}):
         assert client.get("/errors", params=params).status_code == 422, params
@@ -108,7 +108,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask, kinds: list[str], connection: 
     )
 
 
-def test_the_dead_of_a_kind_are_sent_back_by_a_search(ask: Ask, connection: psycopg.Connection) -> None:
+def test_dead_letters_of_an_error_are_retried_by_a_search(ask: Ask, connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.history (id, finished_at, run_at, created_at, attempt, failures, crashes, snoozes, "
         "releases, priority, state, queue, task, args, fingerprint) "

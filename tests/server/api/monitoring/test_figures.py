@@ -15,7 +15,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def told(app: Sereno) -> None:
-    """Two tenants were told something; one person of them has no address."""
+    """Events of two tenants; one of their recipients has no address."""
     published = app.event("tender.published", Tender, channels=[Pager()])
 
     async def tell() -> None:
@@ -45,7 +45,7 @@ def test_deliveries(ask: Ask, told: None) -> None:
     assert _funnel(client.get("/figures/deliveries?tenant=t&since=7200&step=7200").json()) == (2, 1, 1, 1, 1, 0)
 
 
-def test_a_tenant_sees_its_own_figures_alone(ask: Ask, told: None) -> None:
+def test_a_tenant_sees_only_its_own_figures(ask: Ask, told: None) -> None:
     client = ask("viewer", tenant="s")
     assert _funnel(client.get("/figures/deliveries").json()) == (1, 1, 0, 1, 1, 0)
     assert client.get("/figures/deliveries?tenant=t").status_code == 404
@@ -83,6 +83,6 @@ def test_jobs(app: Sereno, ask: Ask) -> None:
         *("jobs?since=inf", "jobs?queue=%00", "jobs?since=691200&step=60", "channels?channel="),
     ],
 )
-def test_what_makes_no_sense_is_refused(ask: Ask, query: str) -> None:
+def test_invalid_queries_are_refused(ask: Ask, query: str) -> None:
     answer = ask("viewer").get(f"/figures/{query}")
     assert answer.status_code == 422, answer.text

@@ -1,4 +1,4 @@
-"""The central log over HTTP: searched by those who may, and every tenant sees its own lines alone."""
+"""The central log over HTTP: searched by those who may; every tenant sees only its own lines."""
 
 import logging
 
@@ -13,7 +13,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def lines(app: Sereno, connection: psycopg.Connection) -> list[int]:
-    """Of tenant a, of tenant b, and of nobody."""
+    """Lines of tenant a, of tenant b, and without a tenant."""
     said = []
     for tenant, message in (("a", "menu is slow"), ("b", "bill is slow"), (None, "lease is lost")):
         error = ValueError(message)
@@ -41,10 +41,10 @@ def test_one_line_has_its_traceback(ask: Ask, lines: list[int]) -> None:
     assert client.get(f"/logs/{lines[0]}").json()["traceback"] == "ValueError: menu is slow\n"
     missing = client.get("/logs/999999")
     assert missing.status_code == 404
-    assert missing.json()["detail"] == "there is no line 999999 in the log, or it is not yours to see"
+    assert missing.json()["detail"] == "there is no line 999999 in the log, or you have no access to it"
 
 
-def test_a_tenant_sees_its_own_lines_alone(ask: Ask, lines: list[int]) -> None:
+def test_a_tenant_sees_only_its_own_lines(ask: Ask, lines: list[int]) -> None:
     client = ask("viewer", tenant="a")
     for search in ("", "job:7", "trace:t-1", "tenant:a", "tenant:a,b", "is", "at:1h..", "-event:x"):
         found = client.get("/logs", params={"q": search}).json()["items"]
@@ -55,7 +55,7 @@ def test_a_tenant_sees_its_own_lines_alone(ask: Ask, lines: list[int]) -> None:
     assert [client.get(f"/logs/{line}").status_code for line in lines[1:]] == [404, 404]
 
 
-def test_who_may_not_and_what_makes_no_sense(ask: Ask, lines: list[int]) -> None:
+def test_roles_and_invalid_requests(ask: Ask, lines: list[int]) -> None:
     assert ask(None).get("/logs").status_code == 401
     client = ask("viewer")
     for answer in (

@@ -1,4 +1,4 @@
-"""How far the schema is, over HTTP: seen by whoever may look, changed by nobody."""
+"""The state of the schema over HTTP: readable, and never changed there."""
 
 import psycopg
 
@@ -7,7 +7,7 @@ from sereno.database.migrate import migrations
 from tests.server.api.conftest import Ask
 
 
-def test_which_are_applied_and_which_are_not(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_applied_and_pending_migrations(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client, known = ask("viewer"), migrations()
     found = client.get("/migrations").json()
     assert (found["schema"], found["is_current"], found["pending"], found["remedy"]) == ("sereno", True, 0, None)
@@ -28,7 +28,7 @@ def test_which_are_applied_and_which_are_not(app: Sereno, ask: Ask, connection: 
     assert "never edited" in changed["remedy"]
 
 
-def test_nobody_applies_them_here(ask: Ask) -> None:
+def test_migrations_cannot_be_applied_over_http(ask: Ask) -> None:
     for method in ("POST", "PUT", "DELETE"):
         assert ask("admin").request(method, "/migrations").status_code == 405
     assert ask("viewer", tenant="ann").get("/migrations").status_code == 403

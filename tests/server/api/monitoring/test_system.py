@@ -1,4 +1,4 @@
-"""The installation as a whole over HTTP: status, health, proofs, figures, settings, the audit, tasks."""
+"""The system over HTTP: status, health, invariants, figures, settings, the audit, tasks."""
 
 from datetime import datetime
 from threading import Thread
@@ -16,7 +16,7 @@ from tests.manual_worker import ManualWorker
 from tests.server.api.conftest import Ask
 
 
-def test_who_asks(ask: Ask) -> None:
+def test_the_current_user(ask: Ask) -> None:
     assert ask("viewer").get("/me").json() == {"name": "viewer None 0", "role": "viewer", "tenant": None}
     assert ask("operator", tenant="r42").get("/me").json()["tenant"] == "r42"
     assert ask(None).get("/me").status_code == 401
@@ -42,7 +42,7 @@ def test_doctor(ask: Ask, manual: ManualWorker) -> None:
     assert (check["name"], check["remedy"]) == ("queues", "Start one: sereno worker -q default")
 
 
-def test_promises_are_proved(ask: Ask, manual: ManualWorker, connection: psycopg.Connection) -> None:
+def test_invariants_are_verified(ask: Ask, manual: ManualWorker, connection: psycopg.Connection) -> None:
     client = ask("admin")
     for body in (None, {"all": True}, {"seconds": 5}):
         found = client.post("/verify", json=body).json()
@@ -57,7 +57,7 @@ def test_promises_are_proved(ask: Ask, manual: ManualWorker, connection: psycopg
     ]
 
 
-def test_proofs_are_bounded(ask: Ask, connection: psycopg.Connection) -> None:
+def test_verifications_are_bounded(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     with connection.transaction():
         connection.execute("lock sereno.jobs in access exclusive mode")
@@ -67,7 +67,7 @@ def test_proofs_are_bounded(ask: Ask, connection: psycopg.Connection) -> None:
     assert client.post("/verify").json()["holds"] is True
 
 
-def test_proofs_are_one_at_a_time(ask: Ask, connection: psycopg.Connection) -> None:
+def test_verifications_run_one_at_a_time(ask: Ask, connection: psycopg.Connection) -> None:
     client, answers = ask("admin"), list[httpx.Response]()
     waiting = (
         "select count(*) from pg_locks join pg_database on pg_database.oid = database"
@@ -99,7 +99,7 @@ def test_figures(ask: Ask, app: Sereno, manual: ManualWorker) -> None:
         "waited": {"median": None, "p95": None},
         "ran": {"median": None, "p95": None},
     }
-    # What PostgreSQL itself counts, and shows when a connection ends, or has been idle for ten seconds.
+    # Counters of PostgreSQL, visible when a connection ends, or has been idle for ten seconds.
     app.database.close()
     until(lambda: client.get("/metrics").json()["finished_total"] == 1)
 
@@ -183,20 +183,20 @@ def test_tasks_of_the_application(ask: Ask, app: Sereno) -> None:
 
 
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/doctor", "/audit", "/tasks", "/settings"])
-def test_nothing_of_the_house_is_for_one_tenant(ask: Ask, path: str) -> None:
+def test_system_operations_are_not_for_users_of_one_tenant(ask: Ask, path: str) -> None:
     assert ask(None).get(path).status_code == 401
     assert ask("admin", tenant="a").get(path).status_code == 403
     assert ask("viewer").get(path).status_code == (403 if path == "/settings" else 200)
     assert ask("operator").get(path).status_code == (403 if path == "/settings" else 200)
 
 
-def test_who_may_prove(ask: Ask) -> None:
+def test_roles_for_verify(ask: Ask) -> None:
     assert ask(None).post("/verify").status_code == 401
     assert ask("operator").post("/verify").status_code == 403
     assert ask("admin", tenant="a").post("/verify").status_code == 403
 
 
-def test_what_makes_no_sense(ask: Ask) -> None:
+def test_invalid_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     for answer in (
         client.get("/audit", params={"subject": "x" * 1001}),

@@ -1,4 +1,4 @@
-"""Tenants over HTTP: who takes how much, and nobody of one tenant sees the others."""
+"""Tenants over HTTP: the share of each; users of one tenant see no others."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_the_busiest_first_in_pages(ask: Ask, some: None) -> None:
     assert (found["tenant"], found["weight"], found["paused_at"]) == ("bob", 1.0, None)
 
 
-def test_who_is_stopped_is_there(ask: Ask) -> None:
+def test_paused_tenants_are_listed(ask: Ask) -> None:
     client = ask("operator")
     assert client.post("/tenants/zed/pause").status_code == 200
     (found,) = client.get("/tenants").json()["items"]
@@ -34,7 +34,7 @@ def test_who_is_stopped_is_there(ask: Ask) -> None:
     assert found["paused_at"] is not None
 
 
-def test_who_may_not_and_what_makes_no_sense(ask: Ask, some: None) -> None:
+def test_roles_and_invalid_requests(ask: Ask, some: None) -> None:
     assert ask(None).get("/tenants").status_code == 401
     assert ask("admin", tenant="ann").get("/tenants").status_code == 403
     client = ask("viewer")

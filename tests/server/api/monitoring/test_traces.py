@@ -1,4 +1,4 @@
-"""Traces over HTTP: shown, found, and of a tenant its own part alone."""
+"""Traces over HTTP: shown and found; a tenant sees only its own part."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def job(app: Sereno) -> int:
-    """A job of one tenant and an event of another carry one trace."""
+    """A job of one tenant and an event of another have one trace."""
 
     @app.task
     def work() -> None: ...
@@ -35,7 +35,7 @@ def test_everything_with_a_trace(ask: Ask, job: int) -> None:
     assert client.get("/traces", params={"delivery": 5}).json()["items"] == []
 
 
-def test_a_tenant_sees_its_part(ask: Ask, job: int) -> None:
+def test_a_tenant_sees_only_its_part(ask: Ask, job: int) -> None:
     mine = ask("viewer", tenant="s")
     assert [lane["kind"] for lane in mine.get("/traces/a%2Fb%20c").json()["lanes"]] == ["job"]
     assert mine.get("/traces", params={"subject": "tender 1057-22"}).json()["items"] == []
@@ -47,11 +47,11 @@ def test_a_tenant_sees_its_part(ask: Ask, job: int) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "job=1&subject=x", "job=-1", f"job={2**63}", "subject=", "subject=%00"])
-def test_what_makes_no_sense_is_refused(ask: Ask, query: str) -> None:
+def test_invalid_queries_are_refused(ask: Ask, query: str) -> None:
     assert ask("viewer").get(f"/traces?{query}").status_code == 422
 
 
-def test_strange_names_are_not_there(ask: Ask) -> None:
+def test_unknown_traces_are_not_found(ask: Ask) -> None:
     client = ask("viewer")
     for name in ("%00", "x" * 501, "job:99999999999999999999", "%F0%9F%98%80"):
         assert client.get(f"/traces/{name}").status_code in (404, 422)

@@ -1,4 +1,4 @@
-"""What providers tell by themselves: nobody shows a token, and nobody but the provider is believed."""
+"""Callbacks of providers: without a token, and only with a valid signature."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ HOME = "https://post.example.com/sereno"
 
 
 class Signed(Pager):
-    """Believes whoever knows the word of the account."""
+    """Accepts callbacks that contain the secret of the account."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def pager() -> Signed:
 
 @pytest.fixture
 def told(app: Sereno, pager: Signed) -> int:
-    """A delivery that was sent; the provider will say that it arrived."""
+    """A delivery that was sent; the provider will report that it arrived."""
     news = app.event("tender.published", Tender, channels=[pager])
 
     async def tell() -> None:
@@ -57,7 +57,7 @@ def told(app: Sereno, pager: Signed) -> int:
     return delivery
 
 
-def test_the_provider_is_believed(ask: Ask, told: int, pager: Signed, connection: psycopg.Connection) -> None:
+def test_a_signed_callback_is_accepted(ask: Ask, told: int, pager: Signed, connection: psycopg.Connection) -> None:
     client = ask(None)
     answer = client.post("/callbacks/pager?a=1", content=b"\xff\x00 as it came", headers={"X-Word": "open"})
     assert (answer.status_code, answer.json()) == (200, {"received": True})
@@ -67,7 +67,9 @@ def test_the_provider_is_believed(ask: Ask, told: int, pager: Signed, connection
     assert heard.url == f"{client.base_url}callbacks/pager?a=1"
 
 
-def test_others_are_not_and_learn_nothing(ask: Ask, told: int, app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_unsigned_callback_is_refused_without_details(
+    ask: Ask, told: int, app: Sereno, connection: psycopg.Connection
+) -> None:
     client = ask(None)
     refused = client.post("/callbacks/pager", headers={"X-Word": "guess"})
     assert refused.status_code == 403
@@ -83,7 +85,7 @@ def test_others_are_not_and_learn_nothing(ask: Ask, told: int, app: Sereno, conn
     assert one(connection, "select state from sereno.deliveries where id = %s", told) == "sent"
 
 
-def test_an_account_has_a_word_of_its_own(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:
+def test_an_account_has_its_own_secret(ask: Ask, app: Sereno, pager: Signed, connection: psycopg.Connection) -> None:
     app.channels.add(pager)
     connection.execute(
         """insert into sereno.accounts (channel, tenant, settings) values ('pager', 'r 42', '{"word": "w"}')"""

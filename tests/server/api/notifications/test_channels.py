@@ -1,4 +1,4 @@
-"""Channels over HTTP: seen, stopped, and let go on."""
+"""Channels over HTTP: listed, paused and resumed."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def waiting(app: Sereno) -> None:
-    """Somebody who has one delivery to come by pager, and an address of a channel that the code does not know."""
+    """A recipient with one pending delivery by pager, and an address of a channel that the code does not know."""
     news = app.event("tender.published", Tender, channels=[Pager()])
 
     async def tell() -> None:
@@ -25,7 +25,7 @@ def waiting(app: Sereno) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_channels_are_seen_stopped_and_let_go_on(ask: Ask, connection: psycopg.Connection) -> None:
+def test_channels_are_listed_paused_and_resumed(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("operator")
     channels = {each["channel"]: each for each in client.get("/channels").json()["items"]}
     assert {name: each["is_known"] for name, each in channels.items()} == {"in_app": True, "pager": True, "sms": False}
@@ -50,7 +50,7 @@ def test_channels_are_seen_stopped_and_let_go_on(ask: Ask, connection: psycopg.C
 
 
 @pytest.mark.usefixtures("waiting")
-def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
+def test_invalid_requests_are_refused(ask: Ask) -> None:
     client = ask("operator")
     for body in ({}, {"reason": ""}, {"reason": "x" * 5000}, {"reason": "x", "account": "\x00"}):
         assert client.post("/channels/pager/pause", json=body).status_code == 422
@@ -60,7 +60,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_who_may_what(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     assert ask(None).get("/channels").status_code == 401
     assert ask("viewer").get("/channels").status_code == 200
     assert ask("viewer").post("/channels/pager/pause", json={"reason": "x"}).status_code == 403

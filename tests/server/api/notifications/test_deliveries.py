@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: seen with masked addresses, and sent again when they failed."""
+"""Deliveries over HTTP: shown with masked addresses, and requeued when they failed."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ ADDRESS = "pager-number-7777"
 
 
 class Told:
-    """People who were told of an event, with what a pager answers of each; `deliveries`: their ids, by key."""
+    """Recipients of an event, with the result of a pager for each; `deliveries`: their ids, by key."""
 
     def __init__(self, app: Sereno, connection: psycopg.Connection) -> None:
         pager = Pager()
@@ -74,7 +74,7 @@ def test_deliveries_are_listed(ask: Ask, told: Told) -> None:
     assert client.get("/deliveries", params={"event": 0}).status_code == 422
 
 
-def test_an_address_is_masked_unless_somebody_may_see_it(ask: Ask, told: Told) -> None:
+def test_an_address_is_masked_until_an_operator_reveals_it(ask: Ask, told: Told) -> None:
     path = f"/deliveries/{told.deliveries['ok']}"
     viewer = ask("viewer").get(path)
     assert viewer.json()["delivery"]["address"] == "page…7777"
@@ -85,7 +85,7 @@ def test_an_address_is_masked_unless_somebody_may_see_it(ask: Ask, told: Told) -
     assert ask("viewer").get("/deliveries/999999").status_code == 404
 
 
-def test_only_what_failed_is_sent_again(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
+def test_only_failed_deliveries_are_requeued(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
     client, mine = ask("operator"), told.deliveries
     refused = client.post("/deliveries/requeue", json={"ids": sorted(mine.values())})
     assert refused.status_code == 409
@@ -105,7 +105,7 @@ def test_only_what_failed_is_sent_again(ask: Ask, told: Told, connection: psycop
     assert one(connection, "select actor from sereno.audit where action = 'delivery.requeue'").startswith("operator")
 
 
-def test_what_a_filter_finds_is_sent_again_when_it_is_confirmed(ask: Ask, told: Told) -> None:
+def test_a_requeue_by_filter_needs_a_confirmation(ask: Ask, told: Told) -> None:
     client, mine = ask("operator"), told.deliveries
     wanted = {"channel": "pager"}
     assert client.post("/deliveries/requeue", json=wanted | {"dry_run": True}).json()["by_state"] == {"failed": 2}
@@ -128,7 +128,7 @@ def test_what_a_filter_finds_is_sent_again_when_it_is_confirmed(ask: Ask, told: 
     assert client.post("/deliveries/requeue", json={"recipient": "nobody"}).status_code == 404
 
 
-def test_a_tenants_token_opens_that_tenants_deliveries_alone(ask: Ask, told: Told) -> None:
+def test_a_tenants_token_gives_access_to_that_tenants_deliveries_only(ask: Ask, told: Told) -> None:
     client, mine = ask("operator", tenant="a"), told.deliveries
     assert ids(client.get("/deliveries")) == {mine["theirs"]}
     assert client.get("/deliveries", params={"tenant": "b"}).status_code == 404
@@ -140,14 +140,12 @@ def test_a_tenants_token_opens_that_tenants_deliveries_alone(ask: Ask, told: Tol
     assert client.post("/deliveries/requeue", json={"channel": "pager", "all": True}).json()["done"] == []
 
 
-def test_who_may_what(ask: Ask, told: Told) -> None:
+def test_roles(ask: Ask, told: Told) -> None:
     assert ask(None).get("/deliveries").status_code == 401
     assert ask("viewer").post("/deliveries/requeue", json={"ids": [told.deliveries["fails"]]}).status_code == 403
 
 
-def test_what_a_provider_complained_about_is_masked_for_those_who_only_look(
-    ask: Ask, told: Told, connection: psycopg.Connection
-) -> None:
+def test_the_error_of_a_provider_is_masked_for_viewers(ask: Ask, told: Told, connection: psycopg.Connection) -> None:
     said = "550 no mailbox ana.maria@example.lv; Authorization: Bearer abcdefgh12345678"
     number = told.deliveries["fails"]
     connection.execute("update sereno.deliveries set error_message = %s where id = %s", [said, number])

@@ -1,4 +1,4 @@
-"""Events over HTTP: seen by those who may, and told to people."""
+"""Events over HTTP: listed by those who may, and published."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_events_are_listed_and_shown(ask: Ask, events: list[int]) -> None:
     assert client.get("/events/999999").status_code == 404
 
 
-def test_people_are_told_once_for_a_subject(
+def test_recipients_are_notified_once_per_subject(
     ask: Ask, app: Sereno, events: list[int], connection: psycopg.Connection
 ) -> None:
     client = ask("operator")
@@ -81,7 +81,7 @@ NONSENSE: list[dict[str, Any]] = [
 ]
 
 
-def test_what_makes_no_sense_is_refused(ask: Ask, events: list[int], connection: psycopg.Connection) -> None:
+def test_invalid_requests_are_refused(ask: Ask, events: list[int], connection: psycopg.Connection) -> None:
     client = ask("operator")
     for change in NONSENSE:
         answer = client.post("/events", json={"type": "tender.published", "payload": {"code": "T"}} | change)
@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask, events: list[int], connection:
     assert one(connection, "select count(*) from sereno.events") == len(events)
 
 
-def test_what_json_can_say_and_nobody_can_keep_is_refused(app: Sereno, ask: Ask, events: list[int]) -> None:
+def test_json_that_postgresql_cannot_store_is_refused(app: Sereno, ask: Ask, events: list[int]) -> None:
     app.event("anything", dict, channels=["in_app"])
     client = ask("operator")
     for value in (b'"\\ud800"', b"NaN", b"[" * 900 + b"null" + b"]" * 900, b"[" * 9000 + b"]" * 9000, b"9" * 5000):
@@ -100,7 +100,7 @@ def test_what_json_can_say_and_nobody_can_keep_is_refused(app: Sereno, ask: Ask,
     assert len(client.get("/events").json()["items"]) == len(events)
 
 
-def test_a_tenants_token_opens_that_tenants_events_alone(ask: Ask, events: list[int]) -> None:
+def test_a_tenants_token_gives_access_to_that_tenants_events_only(ask: Ask, events: list[int]) -> None:
     client = ask("operator", tenant="a")
     assert [each["id"] for each in client.get("/events").json()["items"]] == events[:1]
     assert client.get("/events", params={"tenant": "b"}).status_code == 404
@@ -112,7 +112,7 @@ def test_a_tenants_token_opens_that_tenants_events_alone(ask: Ask, events: list[
     assert client.post("/events", json=body | {"tenant": "b"}).status_code == 404
 
 
-def test_who_may_what(ask: Ask, events: list[int]) -> None:
+def test_roles(ask: Ask, events: list[int]) -> None:
     assert ask(None).get("/events").status_code == 401
     assert ask(None).get(f"/events/{events[0]}").status_code == 401
     body = {"type": "tender.published", "payload": {"code": "T"}}

@@ -1,4 +1,4 @@
-"""Inboxes over HTTP: each opens for its owner, who shows a token of the application's, and for admins."""
+"""Inboxes over HTTP: for their owners, with a token of the application, and for admins."""
 
 import asyncio
 
@@ -53,7 +53,7 @@ def titles(answer: httpx.Response) -> list[str]:
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_its_owner_reads_it(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
+def test_the_owner_reads_the_inbox(app: Sereno, served: Served, connection: psycopg.Connection) -> None:
     with of(served, app.inbox.token("ada", tenant="a")) as client:
         first = client.get("/inbox", params={"limit": 2})
         assert titles(first) == ["a2", "a1"]
@@ -66,9 +66,9 @@ def test_its_owner_reads_it(app: Sereno, served: Served, connection: psycopg.Con
         assert client.post("/inbox/mark", json={"what": "archived"}).json() == {"count": 3}
         assert titles(client.get("/inbox")) == []
         assert titles(client.get("/inbox", params={"archived": True})) == ["a2", "a1", "a0"]
-        # Whatever else is asked for, the token says whose it is.
+        # Whatever the parameters are, the token names the inbox.
         assert titles(client.get("/inbox", params={"tenant": "b", "recipient": "ada"})) == []
-        # Nothing else opens with it.
+        # The token gives access to nothing else.
         assert client.get("/jobs").status_code == 401
         assert client.get("/recipients/ada").status_code == 401
     assert one(connection, "select count(*) from sereno.inbox where archived_at is null") == 2
@@ -76,7 +76,7 @@ def test_its_owner_reads_it(app: Sereno, served: Served, connection: psycopg.Con
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_what_is_no_token_opens_nothing(app: Sereno, served: Served) -> None:
+def test_an_invalid_token_is_refused(app: Sereno, served: Served) -> None:
     good = app.inbox.token("ada", tenant="a")
     changed = f"{good[:-6]}{'B' if good[-6] == 'A' else 'A'}{good[-5:]}"
     ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
@@ -93,7 +93,7 @@ def test_what_is_no_token_opens_nothing(app: Sereno, served: Served) -> None:
 
 
 @pytest.mark.usefixtures("inboxes")
-def test_admins_open_any(ask: Ask, connection: psycopg.Connection) -> None:
+def test_admins_read_any_inbox(ask: Ask, connection: psycopg.Connection) -> None:
     admin = ask("admin")
     assert titles(admin.get("/inbox", params={"recipient": "ada", "tenant": "b"})) == ["b0"]
     assert titles(admin.get("/inbox", params={"recipient": "ada"})) == ["None0"]
@@ -122,7 +122,7 @@ def test_a_server_that_is_read_only_marks_nothing(app: Sereno, served: Served) -
         assert client.post("/inbox/mark", json={"what": "read"}).status_code == 403
 
 
-def test_a_token_is_for_one_person_and_some_hours(app: Sereno) -> None:
+def test_a_token_is_for_one_recipient_and_some_hours(app: Sereno) -> None:
     with pytest.raises(ConfigurationError, match="SERENO_SECRET"):
         app.inbox.token("ada")
     app.override(secret=SECRET)

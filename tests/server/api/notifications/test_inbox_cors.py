@@ -1,4 +1,4 @@
-"""Pages of other origins: those that are named may ask for inboxes with a token of one, and for nothing else."""
+"""Pages of other origins: listed origins may read inboxes with an inbox token, and nothing else."""
 
 import httpx
 import pytest
@@ -33,7 +33,7 @@ def ask(served: Served, method: str, path: str, origin: str, **headers: str) -> 
     )
 
 
-def test_a_page_that_is_named_may_ask(served: Served, token: str) -> None:
+def test_a_listed_origin_may_read(served: Served, token: str) -> None:
     for path in INBOX:
         may = ask(served, "OPTIONS", path, SHOP, **PREFLIGHT)
         assert may.status_code == 204
@@ -45,12 +45,12 @@ def test_a_page_that_is_named_may_ask(served: Served, token: str) -> None:
     found = ask(served, "GET", "/api/v1/inbox/unread", SHOP, Authorization=f"Bearer {token}")
     assert (found.json(), found.headers[ALLOWED]) == ({"count": 0}, SHOP)
     assert "access-control-allow-credentials" not in found.headers
-    # Also what went wrong can be read: the page has to ask its own server for another token.
+    # Errors are readable, too: the page has to request a new token from its own server.
     ended = ask(served, "GET", "/api/v1/inbox", SHOP, Authorization="Bearer sri_ended")
     assert (ended.status_code, ended.headers[ALLOWED]) == (401, SHOP)
 
 
-def test_a_page_that_is_not_named_may_not(served: Served, token: str) -> None:
+def test_an_origin_that_is_not_listed_may_not(served: Served, token: str) -> None:
     near = (
         STRANGER,
         "null",
@@ -70,7 +70,7 @@ def test_a_page_that_is_not_named_may_not(served: Served, token: str) -> None:
         assert "Origin" in found.headers["vary"]
 
 
-def test_under_a_path_of_another_application_it_is_the_same(app: Sereno, token: str) -> None:
+def test_a_mounted_server_allows_the_same(app: Sereno, token: str) -> None:
     with running(Starlette(routes=[Mount("/tools/sereno", asgi(app))])) as root:
         headers = {"Origin": SHOP, "Authorization": f"Bearer {token}"}
         for path in INBOX:
@@ -82,7 +82,7 @@ def test_under_a_path_of_another_application_it_is_the_same(app: Sereno, token: 
         assert ALLOWED not in other.headers
 
 
-def test_by_default_no_page_may(app: Sereno, served: Served) -> None:
+def test_by_default_no_origin_may(app: Sereno, served: Served) -> None:
     app.override(secret="s" * 32)
     token = app.inbox.token("ada")
     assert ask(served, "OPTIONS", INBOX[0], SHOP, **PREFLIGHT).status_code == 405
@@ -90,8 +90,8 @@ def test_by_default_no_page_may(app: Sereno, served: Served) -> None:
 
 
 @pytest.mark.usefixtures("token")
-def test_only_tokens_of_inboxes_count_there(served: Served, ask: Ask) -> None:
-    """Not those of staff, nor who is known otherwise: what such a page asks for is about one inbox."""
+def test_only_inbox_tokens_count_there(served: Served, ask: Ask) -> None:
+    """Neither API tokens nor other sign-ins: a page of another origin can read one inbox only."""
     admin = ask("admin")
     for headers in (dict(admin.headers), {}):
         answer = httpx.get(
@@ -100,7 +100,7 @@ def test_only_tokens_of_inboxes_count_there(served: Served, ask: Ask) -> None:
         assert ALLOWED not in answer.headers
 
 
-def test_nothing_else_answers_another_origin(served: Served, token: str, ask: Ask) -> None:
+def test_no_other_route_allows_another_origin(served: Served, token: str, ask: Ask) -> None:
     document = ask("admin").get("/openapi.json").json()
     things = Things("ann-tenant", "canary-ann")
     paths = {

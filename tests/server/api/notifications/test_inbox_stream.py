@@ -1,4 +1,4 @@
-"""The stream of an inbox: its owner hears of what is new, nobody hears of another's, and the house is asked once."""
+"""The stream of an inbox: only its owner gets changes, and all streams share one query."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ Put = Callable[..., int]
 
 @pytest.fixture
 def put(app: Sereno, connection: psycopg.Connection) -> Put:
-    """A message for ada of a tenant; answers its id."""
+    """Put a message for ada of a tenant; return its id."""
     app.override(secret=SECRET)
     numbers = itertools.count(1)
     for tenant in ("a", "b"):
@@ -64,7 +64,7 @@ def client(served: Served, token: str) -> httpx.AsyncClient:
 
 
 async def heard(answer: httpx.Response) -> AsyncIterator[tuple[int, int | None]]:
-    """Unread and newest, as they come."""
+    """Yield unread count and newest message as they come."""
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     async for line in answer.aiter_lines():
@@ -73,7 +73,7 @@ async def heard(answer: httpx.Response) -> AsyncIterator[tuple[int, int | None]]
             yield said["unread"], said["newest"]
 
 
-async def test_its_owner_hears_of_what_is_new_and_what_was_read(app: Sereno, served: Served, put: Put) -> None:
+async def test_the_owner_gets_new_and_read_messages(app: Sereno, served: Served, put: Put) -> None:
     first = put()
     token = app.inbox.token("ada", tenant="a")
     async with client(served, token) as ada:
@@ -82,7 +82,7 @@ async def test_its_owner_hears_of_what_is_new_and_what_was_read(app: Sereno, ser
         async with ada.stream("GET", PATH) as answer:
             told = heard(answer)
             assert await anext(told) == (1, first)
-            # Another's message is not heard of: the next that comes is one's own.
+            # A message for another recipient is not sent: the next event is the owner's own.
             put("b")
             second = put()
             assert await anext(told) == (2, second)
@@ -92,14 +92,14 @@ async def test_its_owner_hears_of_what_is_new_and_what_was_read(app: Sereno, ser
             assert await anext(told) == (0, None)
 
 
-async def test_somebody_who_is_not_there_yet_has_nothing(app: Sereno, served: Served, put: Put) -> None:
+async def test_a_recipient_who_does_not_exist_yet_has_no_messages(app: Sereno, served: Served, put: Put) -> None:
     put()
     async with client(served, app.inbox.token("bob", tenant="a")) as bob, bob.stream("GET", PATH) as answer:
         assert await anext(heard(answer)) == (0, None)
 
 
 class StandingClock:
-    """The time of the day, as this test says; what is measured otherwise goes on."""
+    """The wall clock is set by this test; the monotonic clock runs."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -112,11 +112,11 @@ class StandingClock:
 
 async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     until = int(time.time()) + 3600
-    # For a moment only, but the clock stands: whoever is slow still comes in time.
+    # The token is short-lived, but the clock stands still: a slow test is not too late.
     clock = StandingClock(until - 0.2)
     for module in (inbox, inbox_stream):
         monkeypatch.setattr(module, "time", clock)
-    # Nothing else ends it.
+    # Nothing else ends the stream.
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 600.0)
     put()
     async with client(served, make_token(SECRET, InboxReader("a", "ada", until))) as ada:
@@ -131,7 +131,7 @@ async def test_a_stream_ends_with_its_token(served: Served, put: Put, monkeypatc
         assert again.headers["www-authenticate"] == "Bearer"
 
 
-async def test_an_admin_whose_token_is_revoked_hears_no_more(
+async def test_the_stream_of_a_revoked_admin_ends(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authenticator, "FRESH_SECONDS", 0.1)
@@ -147,7 +147,7 @@ async def test_an_admin_whose_token_is_revoked_hears_no_more(
             assert [each async for each in told] == []
 
 
-async def test_silence_is_broken_now_and_then(
+async def test_an_idle_stream_sends_comments(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", 0.1)
@@ -161,7 +161,7 @@ async def test_silence_is_broken_now_and_then(
                 pass
 
 
-async def test_too_many_are_sent_away_and_a_place_becomes_free(
+async def test_streams_above_the_limit_are_refused_until_one_ends(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put()
@@ -172,7 +172,7 @@ async def test_too_many_are_sent_away_and_a_place_becomes_free(
         client(served, app.inbox.token("ada", tenant="b")) as other,
     ):
         async with ada.stream("GET", PATH) as one, ada.stream("GET", PATH) as two:
-            # Whoever drops what they listen to has gone.
+            # A client that closes its stream frees it.
             kept = [heard(one), heard(two)]
             assert [await anext(each) for each in kept] == [(1, 1), (1, 1)]
             refused = await ada.get(PATH)
@@ -182,14 +182,14 @@ async def test_too_many_are_sent_away_and_a_place_becomes_free(
                 kept.append(heard(three))
                 assert await anext(kept[-1]) == (0, None)
                 assert (await other.get(PATH)).status_code == 503
-            # Whoever is sent away can still look.
+            # A refused client can still poll.
             assert (await ada.get(PATH, headers={"Accept": "application/json"})).json()["unread"] == 1
         await auntil(lambda: not served.server_state.tasks)
         async with ada.stream("GET", PATH) as again:
             assert await anext(heard(again)) == (1, 1)
 
 
-async def test_a_tenant_has_so_many_places_however_many_inboxes_it_has(
+async def test_a_tenant_has_a_limit_of_streams_over_all_its_inboxes(
     app: Sereno, served: Served, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert inbox_watch.MOST_OF_TENANT * 4 <= inbox_watch.MOST_WATCHERS
@@ -210,7 +210,7 @@ async def test_a_tenant_has_so_many_places_however_many_inboxes_it_has(
         assert [await listen(key, None) for key in ("ada", "bob", "eve")] == [200, 200, 200]
 
 
-async def test_nobody_watches_an_inbox_that_does_not_exist(app: Sereno, served: Served, put: Put) -> None:
+async def test_an_admin_cannot_watch_an_inbox_that_does_not_exist(app: Sereno, served: Served, put: Put) -> None:
     put()
     for tenant in (None, "a"):
         secret = app.database.run(create(f"of {tenant}", "admin", tenant=tenant, actor="test")).secret
@@ -222,7 +222,7 @@ async def test_nobody_watches_an_inbox_that_does_not_exist(app: Sereno, served: 
                 assert "nobody" in answer.json()["detail"]
 
 
-async def test_however_many_listen_there_is_one_look_a_second(
+async def test_any_number_of_streams_make_one_query_a_second(
     app: Sereno, served: Served, context: Any, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[float] = []
@@ -259,7 +259,7 @@ async def test_however_many_listen_there_is_one_look_a_second(
     assert len(looks) - before <= 2, "nobody listens, and nobody looks"
 
 
-async def test_a_stream_outlives_a_database_that_is_away(
+async def test_a_stream_survives_an_outage_of_the_database(
     app: Sereno, served: Served, put: Put, connection: psycopg.Connection, server_url: str, database_url: str
 ) -> None:
     first = put()
@@ -275,7 +275,7 @@ async def test_a_stream_outlives_a_database_that_is_away(
         assert await anext(told) == (0, first)
 
 
-def test_no_badge_is_counted_further_than_anybody_reads(app: Sereno, put: Put) -> None:
+def test_the_unread_count_is_bounded(app: Sereno, put: Put) -> None:
     newest = put(count=MOST_UNREAD + 20)
     found = app.database.run(standings([("b", "ada"), (None, "nobody"), ("a", "ada")]))
     assert found == [InboxState(0, None), InboxState(0, None), InboxState(MOST_UNREAD, newest)]

@@ -1,4 +1,4 @@
-"""What changes in an inbox while a stream is busy with something else is told all the same."""
+"""A change of an inbox while its stream is busy is not lost."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from tests.facts import auntil
 
 
 class Inbox:
-    """What a look finds in it, as the test says."""
+    """The result of a query of the inbox, as the test sets it."""
 
     def __init__(self) -> None:
         self.standing = InboxState(1, 1)
@@ -25,22 +25,22 @@ class Inbox:
         return [self.standing]
 
 
-async def test_what_comes_while_somebody_is_asked_who_they_are_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_during_authentication_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_watch, "BEAT_SECONDS", 0.001)
-    # Asked at every change, and at nothing else.
+    # Authenticate at every change, and at nothing else.
     monkeypatch.setattr(inbox_stream, "TRUST_SECONDS", -1.0)
     monkeypatch.setattr(inbox_stream, "_patience", lambda _: 30.0)
     inbox = Inbox()
     watch = InboxWatch(inbox)
 
     async def is_still_theirs() -> bool:
-        """Slow, and meanwhile something comes."""
+        """Slow, and meanwhile the inbox changes."""
         inbox.standing = InboxState(2, 2)
         seen = inbox.looks
         await auntil(lambda: inbox.looks > seen + 1)
         return True
 
-    told = inbox_stream._told(watch, InboxOwner("ada", "a"), is_still_theirs)
+    told = inbox_stream._events(watch, InboxOwner("ada", "a"), is_still_theirs)
     async with asyncio.timeout(30):
         assert b"retry" in await anext(told)
         assert b'"newest":1' in await anext(told)

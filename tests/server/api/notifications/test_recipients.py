@@ -1,4 +1,4 @@
-"""Recipients over HTTP: made, changed and deleted by admins; seen with masked addresses."""
+"""Recipients over HTTP: created, changed and deleted by admins; shown with masked addresses."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_recipients_are_listed_and_shown(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("people")
-def test_recipients_are_made_changed_and_deleted(ask: Ask, connection: psycopg.Connection) -> None:
+def test_recipients_are_created_changed_and_deleted(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     body: dict[str, Any] = {
         "addresses": {"email": ["new@example.lv", {"address": "other@example.lv", "note": 7}]},
@@ -79,7 +79,7 @@ def test_recipients_are_made_changed_and_deleted(ask: Ask, connection: psycopg.C
 
 
 @pytest.mark.usefixtures("people")
-def test_what_somebody_wants(ask: Ask) -> None:
+def test_preferences(ask: Ask) -> None:
     client = ask("admin")
     wish = {"event": "tender.published", "wanted": True, "quiet": [{"start": "22:00", "end": "08:00", "days": ["fri"]}]}
     (row,) = client.put("/recipients/user:7/preferences", json=wish).json()["preferences"]
@@ -103,7 +103,7 @@ def test_what_somebody_wants(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("people")
-def test_why_somebody_is_told(ask: Ask) -> None:
+def test_why_a_recipient_is_notified(ask: Ask) -> None:
     client = ask("viewer")
     said = client.get("/recipients/user:7/why", params={"event": "tender.published", "tenant": "a"}).json()["sentences"]
     assert any("If it happened now, by pager: it would be sent immediately" in each for each in said)
@@ -113,7 +113,7 @@ def test_why_somebody_is_told(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("people")
-def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
+def test_invalid_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     for body in (
         {"addresses": {"": ["x"]}},
@@ -154,7 +154,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("people")
-def test_a_tenants_token_opens_that_tenants_recipients_alone(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_tenants_token_gives_access_to_that_tenants_recipients_only(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin", tenant="a")
     assert [each["tenant"] for each in client.get("/recipients").json()["items"]] == ["a"]
     assert client.get("/recipients/user:7").json()["recipient"]["tenant"] == "a"
@@ -170,7 +170,7 @@ def test_a_tenants_token_opens_that_tenants_recipients_alone(ask: Ask, connectio
 
 
 @pytest.mark.usefixtures("people")
-def test_who_may_what(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     assert ask(None).get("/recipients").status_code == 401
     operator = ask("operator")
     assert operator.put("/recipients/user:7", json={}).status_code == 403

@@ -1,4 +1,4 @@
-"""Whole addresses are for operators, and the audit says who has seen them."""
+"""Unmasked addresses are for operators, and the audit records who has seen them."""
 
 import psycopg
 import pytest
@@ -20,7 +20,7 @@ def people(app: Sereno) -> None:
 
 
 @pytest.mark.usefixtures("people")
-def test_whoever_looks_is_written_down(ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_audit_records_who_reveals(ask: Ask, connection: psycopg.Connection) -> None:
     assert ask("viewer").post("/recipients/user%2F7/reveal").status_code == 403
     assert one(connection, AUDITED) == 0
     answer = ask("operator").post("/recipients/user%2F7/reveal")
@@ -28,7 +28,7 @@ def test_whoever_looks_is_written_down(ask: Ask, connection: psycopg.Connection)
     assert [each["address"] for each in answer.json()["addresses"]] == [ADDRESS]
     assert one(connection, AUDITED) == 1
     assert one(connection, "select subject from sereno.audit where action = 'recipient.reveal'") == "recipient user/7"
-    # Who only looks writes nothing, and so is shown nothing that has to be written down.
+    # A viewer cannot cause an audit entry, and so gets no unmasked address.
     for role in ("viewer", "operator", "admin"):
         looked = ask(role).get("/recipients/user%2F7", params={"reveal": True})
         assert (looked.status_code, ADDRESS in looked.text) == (200, False), role
@@ -37,7 +37,7 @@ def test_whoever_looks_is_written_down(ask: Ask, connection: psycopg.Connection)
 
 
 @pytest.mark.usefixtures("people")
-def test_a_tenant_reveals_its_own_alone(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_tenant_reveals_only_its_own_addresses(ask: Ask, connection: psycopg.Connection) -> None:
     own = ask("operator", tenant="r42").post("/recipients/user%2F7/reveal")
     assert [each["address"] for each in own.json()["addresses"]] == ["pager-of-r42"]
     assert ask("admin", tenant="b").post("/recipients/user%2F7/reveal").status_code == 404
@@ -46,7 +46,7 @@ def test_a_tenant_reveals_its_own_alone(ask: Ask, connection: psycopg.Connection
     assert one(connection, AUDITED) == 1
 
 
-async def test_a_delivery_too(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+async def test_the_address_of_a_delivery_is_revealed(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     published = app.event("tender.published", Tender, channels=[Pager()])
     await app.recipients.aupsert("ana", {"pager": ADDRESS}, tenant="r42")
     event = await published.anotify(Tender("T1"), to="ana", tenant="r42")
@@ -63,7 +63,7 @@ async def test_a_delivery_too(app: Sereno, ask: Ask, connection: psycopg.Connect
 
 
 @pytest.mark.usefixtures("people")
-def test_where_nothing_can_be_written_down_nothing_is_revealed(app: Sereno, ask: Ask) -> None:
+def test_a_read_only_server_reveals_nothing(app: Sereno, ask: Ask) -> None:
     app.override(read_only=True)
     answer = ask("operator").post("/recipients/user%2F7/reveal")
     assert answer.status_code == 403

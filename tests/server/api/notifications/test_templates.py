@@ -1,4 +1,4 @@
-"""Templates over HTTP: seen, tried, and changed by admins."""
+"""Templates over HTTP: listed, previewed, and changed by admins."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ from tests.server.api.conftest import Ask
 
 @pytest.fixture
 def words(app: Sereno, tmp_path: Path) -> None:
-    """A file for mails; a function for one event, and one that breaks."""
+    """A file for mails; a function for one event, and one that fails."""
     folder = tmp_path / "tender.published"
     folder.mkdir()
     (folder / "email.title.j2").write_text("Tender {{ code }}")
@@ -41,7 +41,7 @@ def words(app: Sereno, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("words")
-def test_rows_go_before_files(ask: Ask, connection: psycopg.Connection) -> None:
+def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     path = "/templates/tender.published/email"
     assert {each["origin"] for each in client.get("/templates").json()["items"]} == {
@@ -69,7 +69,7 @@ def test_rows_go_before_files(ask: Ask, connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.usefixtures("words")
-def test_mistakes_are_found(ask: Ask) -> None:
+def test_lint_finds_mistakes(ask: Ask) -> None:
     client = ask("admin")
     clean = client.post("/templates/lint").json()
     assert (clean["ok"], clean["templates"]) == (True, 2)
@@ -80,7 +80,7 @@ def test_mistakes_are_found(ask: Ask) -> None:
 
 
 @pytest.mark.usefixtures("words")
-def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
+def test_invalid_requests_are_refused(ask: Ask) -> None:
     client = ask("admin")
     path = "/templates/tender.published/email"
     for source in ("{% if %}", "{{ code", "\x00", "x" * 70_000):
@@ -117,7 +117,7 @@ def test_what_makes_no_sense_is_refused(ask: Ask) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.usefixtures("words")
 def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno) -> None:
-    """Compiling this one took 270 MB of the server's memory, and it answered no request for seconds."""
+    """Compiling this one took 270 MB of the server's memory, and no other request was handled for seconds."""
     client, path = ask("admin"), "/templates/tender.published/email/body"
     before = compiled_templates._made.cache_info().misses
     assert client.put(path, json={"source": "{{ code }}"}).status_code == 200
@@ -133,8 +133,8 @@ def test_no_template_is_compiled_or_rendered_in_the_server(ask: Ask, app: Sereno
 
 
 @pytest.mark.usefixtures("words")
-def test_somebody_who_asks_for_many_previews_waits_for_their_own(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of theirs is rendered at a time: others get theirs meanwhile, and lists are still answered."""
+def test_a_user_with_many_previews_waits_for_their_own(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One preview of a user is rendered at a time: those of others and lists are handled meanwhile."""
     held, release = threading.Semaphore(0), threading.Event()
 
     def slow(*args: Any) -> Content | None:
@@ -159,7 +159,7 @@ def test_somebody_who_asks_for_many_previews_waits_for_their_own(ask: Ask, monke
 
 
 @pytest.mark.usefixtures("words")
-def test_who_may_what(ask: Ask) -> None:
+def test_roles(ask: Ask) -> None:
     trial = {"event": "tender.published", "channel": "email", "payload": {"code": "T1", "amount": 3}}
     assert ask(None).get("/templates").status_code == 401
     assert ask(None).post("/templates/preview", json=trial).status_code == 401

@@ -1,4 +1,4 @@
-"""Where a link to unsubscribe leads: a page with one button; to look changes nothing."""
+"""The page of an unsubscribe link: one button; GET changes nothing."""
 
 import httpx
 import psycopg
@@ -36,7 +36,7 @@ def test_a_page_with_one_button(link: str, connection: psycopg.Connection) -> No
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
-def test_the_button_ends_it(link: str, connection: psycopg.Connection) -> None:
+def test_the_button_unsubscribes(link: str, connection: psycopg.Connection) -> None:
     for _ in range(2):
         done = httpx.post(link, data={"List-Unsubscribe": "One-Click"}, timeout=30)
         assert done.status_code == 200
@@ -45,7 +45,7 @@ def test_the_button_ends_it(link: str, connection: psycopg.Connection) -> None:
     assert httpx.put(link, timeout=30).status_code == 405
 
 
-def test_the_button_of_the_page_too(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
+def test_a_browser_can_press_the_button(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
     address = one(connection, "select id from sereno.addresses")
     whole = make_token(SECRET, Unsubscribe("a", "ada", "email", address))
     assert httpx.post(f"{served.url}/unsubscribe/{whole}", content=b"", timeout=30).status_code == 200
@@ -54,7 +54,9 @@ def test_the_button_of_the_page_too(app: Sereno, served: Served, link: str, conn
     assert httpx.post(link, timeout=30).status_code == 200
 
 
-def test_a_bad_link_is_told_so_kindly(app: Sereno, served: Served, link: str, connection: psycopg.Connection) -> None:
+def test_a_broken_link_gets_an_explanation(
+    app: Sereno, served: Served, link: str, connection: psycopg.Connection
+) -> None:
     foreign = make_token("t" * 32, Unsubscribe("a", "ada", "email", 1))
     for url in (link[:-1], f"{served.url}/unsubscribe/<b>", f"{served.url}/unsubscribe/{foreign}", link + "A" * 3000):
         for answer in (httpx.get(url, timeout=30), httpx.post(url, timeout=30)):
@@ -67,6 +69,6 @@ def test_a_bad_link_is_told_so_kindly(app: Sereno, served: Served, link: str, co
     assert one(connection, "select count(*) from sereno.preferences") == 0
 
 
-def test_without_a_secret_no_link_is_ours(served: Served) -> None:
+def test_without_a_secret_no_link_is_valid(served: Served) -> None:
     assert httpx.get(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400
     assert httpx.post(f"{served.url}/unsubscribe/x", timeout=30).status_code == 400

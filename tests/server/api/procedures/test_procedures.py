@@ -1,4 +1,4 @@
-"""`/procedures`: what jobs may call, changed by admins, looked at by everybody."""
+"""`/procedures`: what jobs may call, changed by admins, readable by all."""
 
 import psycopg
 import pytest
@@ -23,7 +23,9 @@ def app(app: Sereno, connection: psycopg.Connection, login: Login) -> Sereno:
     return app
 
 
-async def test_allowed_run_shown_and_revoked(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+async def test_a_procedure_is_allowed_run_shown_and_revoked(
+    app: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     admin, viewer = ask("admin"), ask("viewer")
     made = admin.put(CLOSE, json={"timeout": "30m", "note": "monthly", "given": {"secret": "tenant"}})
     assert made.status_code == 200, made.text
@@ -69,7 +71,7 @@ async def test_run_by_its_name(app: Sereno, ask: Ask, connection: psycopg.Connec
     assert ask("viewer").post(f"{CLOSE}/run", json=day).status_code == 403
 
 
-def test_how_it_stands(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_state_of_a_procedure(app: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     assert client.put(CLOSE, json={}).is_success
     assert client.post(f"{CLOSE}/check").json()["standing"] == "ok"
@@ -94,7 +96,7 @@ def test_how_it_stands(app: Sereno, ask: Ask, connection: psycopg.Connection) ->
         ("here/%00.x", {}, 422),
     ],
 )
-def test_what_cannot_be_allowed(
+def test_invalid_procedures_cannot_be_allowed(
     app: Sereno, ask: Ask, connection: psycopg.Connection, path: str, body: dict[str, object], status: int
 ) -> None:
     answer = ask("admin").put(f"/procedures/{path}", json=body)
@@ -103,7 +105,7 @@ def test_what_cannot_be_allowed(
     assert one(connection, "select count(*) from sereno.procedures") == 0
 
 
-def test_without_a_login_it_says_what_helps(app: Sereno, ask: Ask) -> None:
+def test_without_a_login_the_error_says_what_to_do(app: Sereno, ask: Ask) -> None:
     app.override(procedure_url="postgresql://nobody:hunter2@127.0.0.1:1/x")
     answer = ask("admin").put(CLOSE, json={})
     assert answer.status_code == 503

@@ -1,4 +1,4 @@
-"""What tests of schedules over HTTP send and read."""
+"""Requests that tests of schedules share."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ DAILY = {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}
 
 
 def body(**more: Any) -> dict[str, Any]:
-    """A definition."""
+    """Return a definition."""
     return {"task": "work", "when": DAILY, **more}
 
 
 def fill(client: httpx.Client) -> None:
-    """Two of the tenant a, one of b, one of nobody's."""
+    """Create two schedules of the tenant a, one of b, one without a tenant."""
     for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
         assert client.put(f"/schedules/{key}", json=body(tenant=tenant)).status_code == 200
 

@@ -22,7 +22,7 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
-def test_a_tenants_token_opens_that_tenants_schedules_alone(
+def test_a_tenants_token_gives_access_to_that_tenants_schedules_only(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:
     fill(ask("admin"))
@@ -39,7 +39,7 @@ def test_a_tenants_token_opens_that_tenants_schedules_alone(
         ]
         assert [each.status_code for each in answers] == [404] * 5
         assert {each.json()["detail"] for each in answers} == {
-            f"there is no schedule '{key}', or it is not yours to see"
+            f"there is no schedule '{key}', or you have no access to it"
         }
     assert client.put("/schedules/menu:3", json=body()).status_code == 404
     assert client.put("/schedules/close", json=body()).status_code == 404
@@ -60,10 +60,10 @@ def test_a_tenants_token_opens_that_tenants_schedules_alone(
     assert one(connection, "select array_agg(key order by key) from sereno.schedules") == ["close", "menu:3"]
 
 
-def test_a_tenant_cannot_take_a_key_by_being_quicker(
+def test_a_tenant_cannot_take_over_a_key_in_a_race(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection, database_url: str
 ) -> None:
-    """Somebody else's schedule of the same key is committed between our look and our writing."""
+    """Another tenant's schedule of the same key is committed between our read and our write."""
     fill(ask("admin"))
     client = ask("admin", tenant="a")
     answers: list[httpx.Response] = []
@@ -81,7 +81,7 @@ def test_a_tenant_cannot_take_a_key_by_being_quicker(
     assert row == ("b", "default")
 
 
-def test_who_may_what(tasks: Sereno, ask: Ask) -> None:
+def test_roles(tasks: Sereno, ask: Ask) -> None:
     fill(ask("admin"))
     assert ask(None).get("/schedules").status_code == 401
     viewer, operator = ask("viewer"), ask("operator")
@@ -97,7 +97,7 @@ def test_who_may_what(tasks: Sereno, ask: Ask) -> None:
     assert operator.post("/schedules/menu:1/run").status_code == 201
 
 
-def test_what_makes_no_sense_is_a_problem_with_words(tasks: Sereno, ask: Ask) -> None:
+def test_invalid_requests_get_a_problem_with_a_message(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     fill(client)
     deep: Any = 1
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_is_a_problem_with_words(tasks: Sereno, ask: Ask) ->
     assert gone.status_code == 409
 
 
-def test_what_json_can_say_and_nobody_can_store_is_refused(tasks: Sereno, ask: Ask) -> None:
+def test_json_that_postgresql_cannot_store_is_refused(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     half = "\\ud800"
     fields = [

@@ -1,4 +1,4 @@
-"""Many schedules that somebody runs now."""
+"""Run many schedules now, over HTTP."""
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ def tasks(app: Sereno) -> Sereno:
     return app
 
 
-def test_those_that_are_named_and_those_that_match(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_run_by_keys_and_by_filter(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     fill(ask("admin"))
     client = ask("operator")
     assert client.post("/schedules/run", json={"keys": ["menu:1", "close"]}).json()["total"] == 2
@@ -32,7 +32,7 @@ def test_those_that_are_named_and_those_that_match(tasks: Sereno, ask: Ask, conn
     assert ask("viewer").post("/schedules/run", json={"keys": ["close"]}).status_code == 403
 
 
-def test_nobody_runs_what_is_another_tenants(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_tenant_cannot_run_schedules_of_another(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     fill(ask("admin"))
     theirs = ask("operator", tenant="b")
     assert theirs.post("/schedules/run", json={"keys": ["menu:1", "close"]}).json()["total"] == 0
@@ -41,17 +41,17 @@ def test_nobody_runs_what_is_another_tenants(tasks: Sereno, ask: Ask, connection
     assert [made(connection, key) for key in ("menu:1", "menu:3", "close")] == [0, 1, 0]
 
 
-def test_a_rule_that_makes_no_sense_stops_nobody_else(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_an_invalid_rule_does_not_stop_the_others(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     fill(ask("admin"))
     connection.execute("update sereno.schedules set rule = '{\"kind\": \"moon\"}' where key = 'menu:1'")
     assert ask("operator").post("/schedules/run", json={"pattern": "menu:*", "all": True}).json()["total"] == 2
 
 
-def test_a_flood_is_refused(
+def test_more_than_the_limit_at_once_is_refused(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(ask("admin"))
     monkeypatch.setattr(schedule_changes, "MOST_RUN", 3)
     answer = ask("operator").post("/schedules/run", json={"pattern": "*", "all": True})
     assert (answer.status_code, made(connection)) == (409, 0)
-    assert "narrow it down" in answer.json()["detail"]
+    assert "narrow the filter" in answer.json()["detail"]

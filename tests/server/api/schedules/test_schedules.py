@@ -1,4 +1,4 @@
-"""Schedules over HTTP: seen, written, steered and fired, whatever their keys are."""
+"""Schedules over HTTP: listed, written, paused and run, whatever their keys are."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -42,11 +42,13 @@ def tasks(app: Sereno) -> Sereno:
 
 
 def at_noon(connection: psycopg.Connection) -> None:
-    """Of UTC: from here on each day has one night in Riga, also where its clocks are turned."""
+    """A day in UTC from which on each day has one night in Riga, also when the clock changes."""
     advance(connection, (43_200 - now(connection).timestamp()) % 86_400)
 
 
-def test_one_is_made_changed_and_left_alone(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_put_creates_changes_and_skips_identical_definitions(
+    tasks: Sereno, ask: Ask, connection: psycopg.Connection
+) -> None:
     client = ask("admin")
     given = body(args={"name": "{key}"}, tenant="a", queue="slow", overlap="queue_one", max_lateness="15m")
     first = client.put("/schedules/menu:1", json=given).json()
@@ -64,7 +66,7 @@ def test_one_is_made_changed_and_left_alone(tasks: Sereno, ask: Ask, connection:
     assert client.get("/schedules/menu:2").json()["schedule"]["state"] == "disabled"
 
 
-def test_what_is_exported_can_be_written_and_imported(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_an_export_can_be_put_and_imported(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     fill(client)
     client.post("/schedules/disable", json={"keys": ["menu:2"], "note": "closed"})
@@ -84,7 +86,7 @@ def test_what_is_exported_can_be_written_and_imported(tasks: Sereno, ask: Ask, c
     assert client.get("/schedules/export").json()["items"] == found
 
 
-def test_an_import_refuses_what_is_wrong_and_brings_in_the_rest(
+def test_an_import_refuses_invalid_definitions_and_imports_the_rest(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:
     client = ask("admin")
@@ -146,7 +148,7 @@ def test_every_key_can_be_reached(tasks: Sereno, ask: Ask, connection: psycopg.C
         assert client.post("/schedules/delete", json={"keys": [key]}).json()["total"] == 1
 
 
-def test_most_keys_are_written_in_the_path(tasks: Sereno, ask: Ask) -> None:
+def test_most_keys_work_in_the_path(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     for key in ("reports/daily", "a//b", "50% of *?&#;=+ a b", "ключ 🗝", "%2F", "pause", "a/run"):
         path = f"/schedules/{quote(key, safe='')}"
@@ -157,7 +159,7 @@ def test_most_keys_are_written_in_the_path(tasks: Sereno, ask: Ask) -> None:
         assert len(client.get(f"{path}/fires").json()["items"]) == 1
 
 
-def test_what_is_to_come_and_what_was(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_upcoming_and_past_runs(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     fill(client)
     found = client.get("/schedules/menu:1/next", params={"n": 400}).json()
@@ -173,7 +175,7 @@ def test_what_is_to_come_and_what_was(tasks: Sereno, ask: Ask, connection: psyco
     assert client.get("/schedules/nothing").json()["detail"].startswith("there is no schedule 'nothing'")
 
 
-def test_a_preview_says_where_the_clock_is_turned(ask: Ask, connection: psycopg.Connection) -> None:
+def test_a_preview_notes_a_change_of_the_clock(ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("viewer", tenant="a")
     rule = {"kind": "cron", "expression": "30 3 * * *", "tz": "Europe/Riga"}
     found = client.post("/schedules/preview", json={"when": rule, "n": 2, "after": "2027-03-27T12:00:00Z"}).json()
@@ -189,7 +191,7 @@ def test_a_preview_says_where_the_clock_is_turned(ask: Ask, connection: psycopg.
     assert one(connection, "select count(*) from sereno.schedules") == 0
 
 
-def test_many_are_stopped_resumed_spread_and_deleted(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_bulk_pause_resume_spread_and_delete(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     client = ask("admin")
     fill(client)
     dry = client.post("/schedules/pause", json={"pattern": "menu:*", "dry_run": True}).json()
@@ -217,7 +219,7 @@ def test_many_are_stopped_resumed_spread_and_deleted(tasks: Sereno, ask: Ask, co
     }
 
 
-def test_a_backfill_shows_its_plan_and_makes_each_instant_once(
+def test_a_backfill_shows_its_plan_and_runs_each_instant_once(
     tasks: Sereno, ask: Ask, connection: psycopg.Connection
 ) -> None:
     client = ask("operator")
@@ -254,7 +256,7 @@ def test_a_tick_fires_what_is_due(tasks: Sereno, ask: Ask, connection: psycopg.C
     assert client.post("/schedules/close/run").status_code == 422
 
 
-def test_the_heatmap_counts_what_is_to_come(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
+def test_the_heatmap_counts_planned_runs(tasks: Sereno, ask: Ask, connection: psycopg.Connection) -> None:
     at_noon(connection)
     fill(ask("admin"))
     client = ask("viewer")
@@ -266,7 +268,7 @@ def test_the_heatmap_counts_what_is_to_come(tasks: Sereno, ask: Ask, connection:
     assert theirs["schedules"] == 2
 
 
-def test_one_that_was_stopped_without_a_note_can_be_changed(tasks: Sereno, ask: Ask) -> None:
+def test_a_schedule_paused_without_a_note_can_be_changed(tasks: Sereno, ask: Ask) -> None:
     client = ask("admin")
     assert client.put("/schedules/k", json=body(enabled=False)).json()["what"] == "created"
     changed = client.put("/schedules/k", json=body(priority=1))
@@ -276,9 +278,7 @@ def test_one_that_was_stopped_without_a_note_can_be_changed(tasks: Sereno, ask: 
     assert (brought["created"], brought["changed"], brought["refused"]) == (1, 1, [])
 
 
-def test_a_tenants_admin_can_neither_block_nor_change_what_the_code_declares(
-    app: Sereno, tasks: Sereno, ask: Ask
-) -> None:
+def test_a_tenants_admin_can_neither_block_nor_change_declared_schedules(app: Sereno, tasks: Sereno, ask: Ask) -> None:
     @app.cycle(Every("1h"), key="nightly")
     def nightly() -> None: ...
 

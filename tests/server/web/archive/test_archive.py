@@ -1,4 +1,4 @@
-"""The archive on a page: what is kept, what lies in files, whether that is verified; no promise that is not kept."""
+"""The archive page: what is in tables, what is in files, whether that is verified."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -21,14 +21,14 @@ LookAt = Callable[[Page, str], None]
 
 
 def _fill(connection: psycopg.Connection, *ago: int) -> list[date]:
-    """Answers the days."""
+    """Return the days."""
     filled = [fill(connection, days, first=1 + 30 * place) for place, days in enumerate(ago)]
     connection.execute("analyze")
     return filled
 
 
 def _go_to_noon(connection: psycopg.Connection) -> None:
-    """Of a day before those that were made with the schema: only what is filled is there, and no midnight is near."""
+    """A day before those that the schema created: only filled ones exist, and midnight is far."""
     now: datetime = one(connection, "select sereno.now()").astimezone(UTC)
     noon = now.replace(hour=12, minute=0) - timedelta(days=10)
     advance(connection, (noon - now).total_seconds())
@@ -40,15 +40,15 @@ def _get(ask: Ask, served: Served, tenant: str | None = None, path: str = "archi
 
 
 class TestOff:
-    """Nobody has said where files should lie."""
+    """No archive is configured."""
 
     def test_what_is_kept_and_until_when(self, ask: Ask, served: Served, connection: psycopg.Connection) -> None:
         _go_to_noon(connection)
         _, old = _fill(connection, 0, 5)
         text = _get(ask, served).text
-        assert "2 days are kept: about 60 jobs." in text
-        assert f"kept until {old + timedelta(days=31)}" in text
-        assert "What leaves is deleted." in text
+        assert "2 days are stored: about 60 jobs." in text
+        assert f"retained until {old + timedelta(days=31)}" in text
+        assert "Expired rows are deleted." in text
         assert _get(ask, served, "ann").status_code == 403
 
     def test_how_it_is_turned_on(self, ask: Ask, served: Served) -> None:
@@ -62,8 +62,8 @@ class TestOff:
     ) -> None:
         _fill(connection, 0, 40, 400)
         text = _get(ask, served).text
-        assert "2 days should have left, and are still here." in text
-        assert "1 days before these are kept too." in text
+        assert "2 days are past their retention." in text
+        assert "1 earlier days are stored, too." in text
 
     def test_in_a_browser(self, browse: Visits, look_at: LookAt, connection: psycopg.Connection) -> None:
         _fill(connection, 0, 1, 9)
@@ -71,11 +71,11 @@ class TestOff:
         look_at(browse("archive", dark=True, width=375, language="es"), "archive-off")
 
     def test_nothing_is_kept_yet(self, ask: Ask, served: Served) -> None:
-        assert "No finished job is kept yet." in _get(ask, served).text
+        assert "No finished job is stored yet." in _get(ask, served).text
 
 
 class TestOn:
-    """Files lie in a directory."""
+    """The archive is a directory."""
 
     @pytest.fixture
     def app(self, database_url: str, tmp_path: Path) -> Iterator[Sereno]:
@@ -86,10 +86,10 @@ class TestOn:
     def test_the_sentence_says_how_it_stands(
         self, app: Sereno, ask: Ask, served: Served, connection: psycopg.Connection
     ) -> None:
-        assert "The archive is on. Nothing was old enough for it yet." in _get(ask, served).text
+        assert "The archive is on. No rows are old enough yet." in _get(ask, served).text
         day = fill(connection, 31)
         move(app)
-        # What was seen a second ago is seen again.
+        # The result of a second ago is cached.
         advance(connection, 0)
         _changed(ask, served, "One batch waits for its files; all others are verified.")
         assert export(app) == []
@@ -110,7 +110,7 @@ class TestOn:
         (tmp_path / "archive").write_text("in the way")
         assert export(app)
         page = browse("archive")
-        expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are kept.")
+        expect(page.locator("h1")).to_have_text("One file could not be verified: its rows are retained.")
         expect(page.locator("svg.squares .b-archived")).to_have_count(3)
         expect(page.locator("svg.squares .b-failed")).to_have_count(1)
         look_at(page, "archive")
@@ -124,7 +124,7 @@ class TestOn:
     def test_an_admin_runs_it_now(self, browse: Visits, connection: psycopg.Connection) -> None:
         page = browse("archive")
         page.get_by_role("button", name="Archive now").click()
-        page.get_by_role("button", name="Do it").click()
+        page.get_by_role("button", name="Confirm").click()
         expect(page.locator("#toast p").first).to_be_visible()
         assert one(connection, "select count(*) from sereno.jobs where starts_with(task, 'sereno.archive_')") == 2
         expect(browse("archive", "operator").get_by_role("button", name="Archive now")).to_have_count(0)
@@ -176,11 +176,11 @@ class TestOn:
         for path in ("jobs?job=9", f"deliveries?delivery={number}"):
             theirs = _get(ask, served, "ann", path).text
             assert "archive restore" not in theirs
-            assert "or it is not yours to see." in theirs
+            assert "or you have no access to it." in theirs
 
 
 def _changed(ask: Ask, served: Served, words: str) -> str:
-    """The page as whoever has just changed something sees it."""
+    """Get the page as after a change: without the cache."""
     headers = {"Authorization": ask("viewer").headers["Authorization"], "X-Sereno-Live": "changed"}
     text = httpx.get(f"{served.url}/archive", headers=headers, timeout=30, trust_env=False).text
     assert words in text
@@ -196,7 +196,7 @@ def test_a_square_for_each_day_until_today() -> None:
         assert first_day(today, 26).weekday() == 0
 
 
-def test_what_became_of_a_day_is_seen_without_colours() -> None:
+def test_the_state_of_a_day_is_visible_without_colours() -> None:
     today = date(2026, 11, 9)
     days = {
         today - timedelta(days=1): Day(0, False, "a", "archived"),
@@ -209,6 +209,6 @@ def test_what_became_of_a_day_is_seen_without_colours() -> None:
     assert [each for each in ("b-archived", "b-waiting", "b-failed", "h9") if f'class="{each}"' not in drawn] == []
 
 
-def test_bytes_as_people_say_them() -> None:
+def test_sizes_are_formatted() -> None:
     said = {0: "0 B", 1023: "1023 B", 2048: "2 kB", 5 * 1024**2: "5.0 MB", 3 * 1024**5: "3072.0 TB"}
     assert {count: size(count).replace("\u202f", " ") for count in said} == said | {3 * 1024**5: "3072 TB"}

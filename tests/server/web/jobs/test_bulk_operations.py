@@ -1,4 +1,4 @@
-"""Bulk changes on a page: how far they are, for those whose they are."""
+"""Bulk changes on a page: their progress, for users of their tenant."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ LookAt = Callable[[Page, str], None]
 
 @pytest.fixture
 def operation(app: Sereno, ask: Ask) -> int:
-    """Of ann's; no worker is there to do it."""
+    """An operation of ann's; no worker runs it."""
 
     @app.task
     def work(number: int) -> None: ...
@@ -31,7 +31,7 @@ def operation(app: Sereno, ask: Ask) -> int:
     return number
 
 
-def test_how_far_it_is(browse: Visits, look_at: LookAt, operation: int) -> None:
+def test_progress_is_shown(browse: Visits, look_at: LookAt, operation: int) -> None:
     page = browse("operations")
     expect(page.locator("h1")).to_have_text("One bulk change is under way.")
     look_at(page, "operations")
@@ -42,13 +42,13 @@ def test_how_far_it_is(browse: Visits, look_at: LookAt, operation: int) -> None:
     look_at(page, "operation")
 
 
-def test_none_yet(browse: Visits, look_at: LookAt) -> None:
+def test_an_empty_list(browse: Visits, look_at: LookAt) -> None:
     page = browse("operations", width=375)
     expect(page.locator("h1")).to_have_text("No bulk change yet.")
     look_at(page, "operations-empty")
 
 
-def test_a_tenant_sees_its_own_alone(ask: Ask, served: Served, operation: int) -> None:
+def test_a_tenant_sees_only_its_own_operations(ask: Ask, served: Served, operation: int) -> None:
     def get(path: str, tenant: str, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("admin", tenant).headers["Authorization"]}
         options: dict[str, Any] = {"verify": NO_CERTIFICATES, "trust_env": False, "timeout": 30}

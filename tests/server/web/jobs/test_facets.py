@@ -1,4 +1,4 @@
-"""A click on a facet changes the search, and the same click takes the change back."""
+"""A click on a facet changes the search, and a second click undoes it."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_a_click(search: str, name: str, value: str, negated: bool, becomes: str
 
 
 @given(VALUES, st.booleans())
-def test_any_value_can_be_asked_for_and_taken_back(value: str, negated: bool) -> None:
+def test_any_value_can_be_added_and_removed(value: str, negated: bool) -> None:
     asking = toggled((), "tag", value, negated=negated)
     terms = parse(asking, JOB_FIELDS).terms
     (term,) = terms
@@ -46,7 +46,7 @@ def test_any_value_can_be_asked_for_and_taken_back(value: str, negated: bool) ->
     assert toggled(terms, "tag", value, negated=negated) == ""
 
 
-def test_facets_know_what_is_asked_for() -> None:
+def test_facets_know_the_current_search() -> None:
     terms = parse("queue:a -queue:b state:dead", JOB_FIELDS).terms
     a, b, c = facets(terms, "queue", [("a", None), ("b", None), ("c", None)])
     assert [(each.is_chosen, each.is_excluded) for each in (a, b, c)] == [(True, False), (False, True), (False, False)]

@@ -1,4 +1,4 @@
-"""The Jobs page: searched in the address, one job beside the list, and what is done there is done."""
+"""The jobs page: a search in the query, details of one job, and actions."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ HOSTILE = '<img src=x onerror="alert(1)">\'{{ 7*7 }}'
 
 @pytest.fixture
 def jobs(app: Sereno) -> list[int]:
-    """Of two tenants and of nobody; two have been cancelled."""
+    """Jobs of two tenants and without one; two are cancelled."""
 
     @app.task(retry=Backoff(0))
     def charge(account: int, api_token: str = "", to: str = "") -> None: ...
@@ -45,7 +45,7 @@ def jobs(app: Sereno) -> list[int]:
 
 @pytest.fixture
 def get(ask: Ask, served: Served) -> Get:
-    """A page without a browser."""
+    """Get a page without a browser."""
 
     def page(path: str, role: str = "viewer", tenant: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
@@ -59,7 +59,7 @@ def _ids(page: str) -> list[int]:
     return [int(found) for found in re.findall(r'<tr data-id="(\d+)"', page)]
 
 
-def test_the_search_is_in_the_address(get: Get, jobs: list[int]) -> None:
+def test_the_search_is_in_the_query(get: Get, jobs: list[int]) -> None:
     assert _ids(get("jobs").text) == jobs[::-1]
     assert _ids(get("jobs", q="state:cancelled").text) == [jobs[2], jobs[0]]
     assert _ids(get("jobs", q="tenant:ann -state:cancelled").text) == [jobs[3]]
@@ -69,15 +69,15 @@ def test_the_search_is_in_the_address(get: Get, jobs: list[int]) -> None:
     assert 'value="tenant:ann -state:cancelled"' in get("jobs", q="tenant:ann -state:cancelled").text
 
 
-def test_there_is_no_job_yet(browse: Visits, look_at: LookAt) -> None:
+def test_an_empty_list(browse: Visits, look_at: LookAt) -> None:
     page = browse("jobs")
-    expect(page.locator("h1")).to_have_text("No job is dead.")
+    expect(page.locator("h1")).to_have_text("No dead jobs.")
     expect(page.locator(".nothing")).to_contain_text("No job yet")
     look_at(page, "jobs-empty")
 
 
 @pytest.mark.parametrize("q", ["state:dead stat:x", 'error:"open', "age:1h", "x" * 2500, "attempts:>a", "\x00"])
-def test_a_search_that_makes_no_sense_is_explained(get: Get, jobs: list[int], q: str) -> None:
+def test_an_invalid_search_is_explained(get: Get, jobs: list[int], q: str) -> None:
     answer = get("jobs", q=q)
     assert answer.status_code == 200
     assert "of the search" in answer.text
@@ -88,7 +88,7 @@ def test_a_search_that_makes_no_sense_is_explained(get: Get, jobs: list[int], q:
 @pytest.mark.parametrize(
     "params", [{"job": "x"}, {"job": "9" * 30}, {"job": "-1"}, {"before": "x"}, {"before": "9" * 25}, {"job": "²"}]
 )
-def test_what_is_no_number_is_nothing(get: Get, jobs: list[int], params: dict[str, str]) -> None:
+def test_invalid_ids_are_ignored(get: Get, jobs: list[int], params: dict[str, str]) -> None:
     assert get("jobs", **params).status_code == 200
 
 
@@ -99,12 +99,12 @@ def test_a_tenant_sees_nothing_of_another(get: Get, jobs: list[int]) -> None:
     assert "reports" not in of_ann.text, "a queue that only others use"
     for number in (jobs[1], jobs[2], 999_999):
         answer = get("jobs", role="admin", tenant="ann", job=number)
-        assert f"There is no job {number}, or it is not yours to see." in answer.text
+        assert f"There is no job {number}, or you have no access to it." in answer.text
         assert "canary-of-bob" not in answer.text
     assert "close_day" not in get("jobs", role="admin", tenant="ann", job=jobs[0]).text
 
 
-def test_secrets_are_hidden(get: Get, jobs: list[int]) -> None:
+def test_secrets_are_masked(get: Get, jobs: list[int]) -> None:
     answer = get("jobs", role="admin", job=jobs[0])
     assert "api_token" in answer.text
     assert "hunter2" not in answer.text
@@ -130,7 +130,7 @@ def test_hostile_names_are_shown_as_they_are(browse: Visits, jobs: list[int]) ->
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 1380), (False, 375)])
-def test_it_hinders_nobody(browse: Visits, look_at: LookAt, jobs: list[int], dark: bool, width: int) -> None:
+def test_the_page_is_accessible(browse: Visits, look_at: LookAt, jobs: list[int], dark: bool, width: int) -> None:
     page = browse("jobs?q=-tag:canary", dark=dark, width=width)
     expect(page.locator("tr[data-id]")).to_have_count(4)
     look_at(page, "jobs")
@@ -154,7 +154,7 @@ def test_a_facet_is_a_term_of_the_search(browse: Visits, jobs: list[int]) -> Non
     expect(search).to_have_value("")
 
 
-def test_the_open_job_keeps_the_list_and_has_keys(
+def test_the_open_job_keeps_the_list_and_has_shortcuts(
     browse: Visits, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     page = browse("jobs?q=tenant:ann")
@@ -163,7 +163,7 @@ def test_the_open_job_keeps_the_list_and_has_keys(
     expect(page.locator(".drawer h2").first).to_contain_text(str(jobs[3]))
     expect(page.get_by_label("Search jobs")).to_have_value("tenant:ann")
     expect(page.locator("tr[data-id]")).to_have_count(2)
-    # It is another page: its scripts have to be there before its keys are.
+    # Another page: its scripts have to be loaded before its shortcuts work.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.keyboard.press("r")
     expect(page.locator("#ask")).to_be_hidden()
@@ -179,7 +179,7 @@ def test_the_open_job_keeps_the_list_and_has_keys(
     expect(page.locator(".drawer")).to_have_count(0)
 
 
-def test_what_is_hidden_is_shown_to_who_asks(browse: Visits, jobs: list[int], connection: psycopg.Connection) -> None:
+def test_masked_arguments_are_revealed(browse: Visits, jobs: list[int], connection: psycopg.Connection) -> None:
     page = browse(f"jobs?job={jobs[0]}", "operator")
     shown = page.locator("#job-arguments")
     expect(shown).not_to_contain_text("hunter2")
@@ -190,9 +190,7 @@ def test_what_is_hidden_is_shown_to_who_asks(browse: Visits, jobs: list[int], co
     assert kept == 0, "what was revealed is not kept for a second request"
 
 
-def test_a_job_is_made_again_with_other_arguments(
-    browse: Visits, jobs: list[int], connection: psycopg.Connection
-) -> None:
+def test_a_job_is_retried_with_other_arguments(browse: Visits, jobs: list[int], connection: psycopg.Connection) -> None:
     page = browse(f"jobs?job={jobs[0]}", "operator")
     page.locator("[data-edit]").click()
     field = page.locator("#edited")
@@ -209,7 +207,7 @@ def test_a_job_is_made_again_with_other_arguments(
     expect(page.locator("#job-state .pill").first).to_have_text("cancelled")
 
 
-def test_what_is_selected_is_changed_after_a_dry_run(
+def test_selected_jobs_are_changed_after_a_dry_run(
     browse: Visits, jobs: list[int], connection: psycopg.Connection
 ) -> None:
     page = browse("jobs")
@@ -251,7 +249,7 @@ def test_pages_follow_each_other(app: Sereno, browse: Visits) -> None:
     for number in range(60):
         work.enqueue(number)
     page = browse("jobs?q=task:work")
-    expect(page.locator("h1")).to_have_text("More than 50 jobs match: here are the newest.")
+    expect(page.locator("h1")).to_have_text("More than 50 jobs match: the newest are shown.")
     page.locator("a[rel=next]").click()
     expect(page.locator("tr[data-id]")).to_have_count(10)
     page.locator(".pager a").click()

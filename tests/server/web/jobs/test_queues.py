@@ -1,4 +1,4 @@
-"""Queues and workers on a page: what waits, who does it, and what is done there is done."""
+"""Queues and workers on a page, and their actions."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ HOSTILE = '../tenants/<b>"x"'
 
 @pytest.fixture
 def get(ask: Ask, served: Served) -> Get:
-    """A page without a browser."""
+    """Get a page without a browser."""
 
     def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
@@ -33,7 +33,7 @@ def get(ask: Ask, served: Served) -> Get:
 
 @pytest.fixture
 def busy(app: Sereno, connection: psycopg.Connection) -> int:
-    """Somebody works on the default queue; nobody on the hostile one."""
+    """A worker serves the default queue; none serves the hostile one."""
 
     @app.task
     def work(number: int) -> None: ...
@@ -51,30 +51,30 @@ def busy(app: Sereno, connection: psycopg.Connection) -> int:
     return second.id
 
 
-def test_what_waits_and_who_does_it(get: Get, busy: int) -> None:
+def test_queues_show_jobs_and_workers(get: Get, busy: int) -> None:
     text = get("queues").text
     assert "One queue has work and no worker." in text
-    assert "nobody serves it" in text
+    assert "no worker" in text
     assert "here:1" in text
     assert f'href="./jobs?job={busy}"' in text
     assert "mail.out" in text
     assert "2 at once" in text
     assert HOSTILE not in text
-    # What a viewer may not do is not offered.
+    # Actions that a viewer may not do are not offered.
     assert "data-do=" not in text
     assert "data-form=" not in text
 
 
 def test_limits_are_found_by_name(get: Get, busy: int) -> None:
     assert "mail.out" in get("queues?limit=mail.*").text
-    assert "No limit has such a name." in get("queues?limit=x%25").text
+    assert "No limit matches." in get("queues?limit=x%25").text
 
 
-def test_it_is_not_for_one_tenant(get: Get, busy: int) -> None:
+def test_the_page_is_not_for_users_of_one_tenant(get: Get, busy: int) -> None:
     assert get("queues", "admin", "ann").status_code == 403
 
 
-def test_nothing_is_there_yet(get: Get) -> None:
+def test_an_empty_page(get: Get) -> None:
     text = get("queues").text
     assert "No worker is alive." in text
     assert "<code>sereno worker</code>" in text
@@ -122,5 +122,5 @@ def test_a_limit_is_set_closed_and_opened(browse: Visits, busy: int, connection:
     ]
 
 
-def test_queues_at_night_and_on_a_phone(browse: Visits, look_at: LookAt, busy: int) -> None:
+def test_queues_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, busy: int) -> None:
     look_at(browse("queues", dark=True, width=375, language="es"), "queues")

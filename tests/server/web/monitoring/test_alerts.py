@@ -1,4 +1,4 @@
-"""Alerts on a page: what is open, and rules that are made, changed, tried and removed there."""
+"""Alerts on a page: open ones, and rules that are created, changed, tested and deleted there."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ from tests.server.web.visit import Visits
 
 LookAt = Callable[[Page, str], None]
 HOSTILE = "<img src=x onerror=alert(1)>"
-# Nobody is sent anything here: there is no worker.
+# No worker runs, so nothing is sent.
 ADDRESS = "http://127.0.0.1:9/hooks/secret-part"
 
 
 @pytest.fixture
 def alert(ask: Ask, connection: psycopg.Connection) -> int:
-    """An open one, of a rule."""
+    """An open alert of a rule."""
     body = {"to": [{"channel": "pager", "address": ADDRESS}], "kinds": ["queue.late"], "note": HOSTILE}
     answer = ask("admin").put("/alerts/rules/late", json=body)
     assert answer.is_success, answer.text
@@ -38,10 +38,10 @@ def _page(ask: Ask, served: Served, role: str, tenant: str | None = None, path: 
     return httpx.get(f"{served.url}/{path}", headers=headers, timeout=30, trust_env=False)
 
 
-def test_what_is_open_and_who_is_told(ask: Ask, served: Served, alert: int) -> None:
+def test_open_alerts_and_rules_are_shown(ask: Ask, served: Served, alert: int) -> None:
     text = _page(ask, served, "viewer").text
     assert "One alert is open." in text
-    assert "nobody was told yet" in text
+    assert "no notification sent yet" in text
     assert "queue.late" in text
     assert "secret-part" not in text
     assert HOSTILE not in text
@@ -52,13 +52,13 @@ def test_what_is_open_and_who_is_told(ask: Ask, served: Served, alert: int) -> N
     assert _page(ask, served, "admin", "ann").status_code == 403
 
 
-def test_nobody_is_told_yet(ask: Ask, served: Served) -> None:
+def test_an_empty_page(ask: Ask, served: Served) -> None:
     text = _page(ask, served, "viewer").text
     assert "No alert is open." in text
     assert "No rule yet, so nobody is told." in text
 
 
-def test_an_alert_is_silenced_and_told_again(
+def test_an_alert_is_silenced_and_unsilenced(
     browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
 ) -> None:
     page = browse("alerts", "operator")
@@ -68,11 +68,11 @@ def test_an_alert_is_silenced_and_told_again(
     page.locator("#silence-dialog button.go").click()
     expect(row).to_contain_text("silenced by")
     assert one(connection, "select silenced_until > sereno.now() from sereno.alerts where id = %s", alert)
-    row.get_by_role("button", name="Tell again").click()
+    row.get_by_role("button", name="End the silence").click()
     expect(row.get_by_role("button", name="Silence")).to_be_visible()
 
 
-def test_a_rule_is_made_changed_tried_and_removed(
+def test_a_rule_is_created_changed_tested_and_deleted(
     browse: Visits, look_at: LookAt, alert: int, connection: psycopg.Connection
 ) -> None:
     page = browse("alerts")
@@ -81,12 +81,12 @@ def test_a_rule_is_made_changed_tried_and_removed(
     page.locator("#targets [name=channel]").select_option("webhook")
     page.locator("#targets [name=address]").fill("https://hooks.example.com/x")
     page.locator("#targets [name=keys]").fill('{"secrets": ["whsec_of-a-test"]}')
-    page.get_by_label("lines of the log").check()
+    page.get_by_label("log lines").check()
     page.locator("#log-count").fill("5")
     look_at(page, "alert-rule")
     page.locator("#rule-form button.go").click()
     row = page.locator("#alerts-rules tbody tr").filter(has_text="loud")
-    expect(row).to_contain_text("5 lines of the log within 5 m")
+    expect(row).to_contain_text("5 log lines within 5 m")
 
     assert "whsec_of-a-test" in one(connection, "select targets::text from sereno.alert_rules where name = 'loud'")
     assert "whsec_of-a-test" not in page.content()
@@ -98,7 +98,7 @@ def test_a_rule_is_made_changed_tried_and_removed(
     page.locator("input[name=kind][value='queue.unserved']").check()
     page.locator("#rule-form button.go").click()
     expect(late).to_contain_text("after 1 m")
-    # What was shown masked has stayed the one that it was.
+    # The masked address has stayed unchanged.
     stored = one(connection, "select row_to_json(r)::text from sereno.alert_rules as r where name = 'late'")
     assert ADDRESS in stored
     assert "queue.unserved" in stored
@@ -112,5 +112,5 @@ def test_a_rule_is_made_changed_tried_and_removed(
     expect(row).to_have_count(0)
 
 
-def test_alerts_at_night_and_on_a_phone(browse: Visits, look_at: LookAt, alert: int) -> None:
+def test_alerts_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, alert: int) -> None:
     look_at(browse("alerts", dark=True, width=375, language="es"), "alerts")

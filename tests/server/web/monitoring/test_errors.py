@@ -1,4 +1,4 @@
-"""The pages of errors: what breaks by its cause, with what can be done about it."""
+"""The pages of errors: failures grouped by cause, and actions."""
 
 from collections.abc import Callable
 from html import unescape
@@ -29,7 +29,7 @@ def read(ask: Ask, served: Served) -> Read:
 
 @pytest.fixture
 def kinds(app: Sereno, connection: psycopg.Connection) -> None:
-    """Two failures of one kind, with three dead letters of it; one of another, whose names are hostile."""
+    """Two failures of one group, with three dead letters; one of another group, whose names are hostile."""
     tally = Tally()
     for tenant in ("ann", "bob"):
         tally.failed(Failure(KIND, "charge", "OSError", "card 7 refused", "shop.py:charge"), 2, tenant)
@@ -49,9 +49,9 @@ def kinds(app: Sereno, connection: psycopg.Connection) -> None:
     )
 
 
-def test_kinds_by_their_cause(read: Read, kinds: None) -> None:
+def test_errors_are_grouped_by_cause(read: Read, kinds: None) -> None:
     page = unescape(read("errors").text)
-    assert "2 kinds of failure, most often OSError in charge." in page
+    assert "2 error groups, most often OSError in charge." in page
     assert "card 7 refused" in page
     assert f"error?fingerprint={KIND}&range=24h" in page
     assert HOSTILE not in read("errors").text
@@ -63,31 +63,31 @@ def test_kinds_by_their_cause(read: Read, kinds: None) -> None:
     assert most.index(KIND) < most.index(OTHER)
 
 
-def test_nothing_breaks(read: Read) -> None:
-    assert "Nothing breaks." in read("errors").text
+def test_an_empty_list(read: Read) -> None:
+    assert "No errors." in read("errors").text
     for wrong in ("", "x", "<b>", LAST, "0" * 13):
         assert read("error", fingerprint=wrong).status_code == 404
 
 
-def test_what_is_muted_is_folded(read: Read, ask: Ask, kinds: None) -> None:
+def test_muted_errors_are_folded(read: Read, ask: Ask, kinds: None) -> None:
     body = {"for": "8h", "note": "known since <b>May</b>"}
     assert ask("operator").post(f"/errors/{KIND}/mute", json=body).status_code == 200
     page = read("errors").text
     assert "1 muted" in page
     assert page.index("1 muted") < page.index(KIND)
     assert "known since &lt;b&gt;May" in page
-    assert "Hear it again" in read("error", "operator", fingerprint=KIND).text
-    assert "Hear it again" not in read("error", fingerprint=KIND).text
+    assert "Unmute" in read("error", "operator", fingerprint=KIND).text
+    assert "Unmute" not in read("error", fingerprint=KIND).text
 
 
-def test_somebody_of_a_tenant_is_sent_to_their_own(read: Read, kinds: None) -> None:
+def test_a_tenants_user_is_redirected_to_their_own(read: Read, kinds: None) -> None:
     answer = read("errors", "admin", "ann")
     assert (answer.status_code, answer.headers["location"]) == (303, "./tenant?name=ann#errors")
     shut = read("error", "admin", "ann", fingerprint=KIND)
     assert (shut.status_code, "card" in shut.text) == (403, False)
 
 
-def test_one_kind(read: Read, kinds: None) -> None:
+def test_one_error_group(read: Read, kinds: None) -> None:
     raw = read("error", fingerprint=KIND).text
     page = unescape(raw)
     assert "OSError in charge: 2 times in 24h." in page
@@ -103,7 +103,7 @@ def test_one_kind(read: Read, kinds: None) -> None:
     assert "no longer kept" in hostile
 
 
-def test_the_dead_go_back_and_the_rest_is_muted(
+def test_dead_letters_are_retried_and_the_error_is_muted(
     browse: Visits, look_at: LookAt, kinds: None, connection: psycopg.Connection
 ) -> None:
     page = browse(f"error?fingerprint={KIND}", "operator")
@@ -112,19 +112,19 @@ def test_the_dead_go_back_and_the_rest_is_muted(
     page.get_by_role("button", name="Mute").click()
     expect(page.locator("#error-head")).to_contain_text("muted until")
     page.locator("#note").fill("known")
-    page.get_by_role("button", name="Keep the note").click()
+    page.get_by_role("button", name="Save the note").click()
     expect(page.locator("#error-sample")).to_contain_text("known")
     expect(page.locator("#error-head")).to_contain_text("muted until")
     assert one(connection, "select note from sereno.error_groups where fingerprint = %s", KIND) == "known"
     page.get_by_role("button", name="Retry these 3").click()
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text("task: charge 3")
-    dialog.get_by_role("button", name="Do it").click()
+    dialog.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/operation?id=*")
     until(lambda: one(connection, "select rate from sereno.bulk_operations") == 50)
 
 
-def test_it_can_be_read_by_everybody(browse: Visits, look_at: LookAt, kinds: None) -> None:
+def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, kinds: None) -> None:
     page = browse("errors", "viewer", dark=True, width=375, language="es")
     expect(page.locator("h1")).to_contain_text("2 clases de fallo")
     look_at(page, "errors")

@@ -1,4 +1,4 @@
-"""The central log on a page: searched in the address, one line beside it, each tenant its own."""
+"""The central log on a page: a search in the query, details of one line, each tenant its own lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/shop.py", line 4, 
 
 @pytest.fixture
 def get(ask: Ask, served: Served) -> Get:
-    """A page without a browser."""
+    """Get a page without a browser."""
 
     def page(path: str, of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask("viewer", of).headers["Authorization"]}
@@ -50,7 +50,7 @@ def _rows(answer: httpx.Response) -> int:
     return answer.text.count("<tr data-open")
 
 
-def test_the_search_is_in_the_address(get: Get, lines: list[int]) -> None:
+def test_the_search_is_in_the_query(get: Get, lines: list[int]) -> None:
     assert "1 errors among the newest 2 lines." in get("logs").text
     assert _rows(get("logs", q="level:error")) == 1
     assert _rows(get("logs", q="slow")) == 1
@@ -60,13 +60,13 @@ def test_the_search_is_in_the_address(get: Get, lines: list[int]) -> None:
 
 
 @pytest.mark.parametrize("q", ["level:loud", "job:x", 'event:"open', "nothing:here", "\x00", "x" * 2500])
-def test_a_search_that_makes_no_sense_is_explained(get: Get, q: str) -> None:
+def test_an_invalid_search_is_explained(get: Get, q: str) -> None:
     answer = get("logs", q=q)
     assert answer.status_code == 200
-    assert "This search is not understood." in answer.text
+    assert "The search is invalid." in answer.text
 
 
-def test_one_line_with_all_that_was_said(get: Get, lines: list[int]) -> None:
+def test_one_line_has_all_its_fields(get: Get, lines: list[int]) -> None:
     text = get("logs", line=lines[1]).text
     assert "/srv/shop.py:4" in text
     assert "&lt;i&gt;7" in text
@@ -76,7 +76,7 @@ def test_one_line_with_all_that_was_said(get: Get, lines: list[int]) -> None:
         assert "There is no line" in get("logs", line=wrong).text
 
 
-def test_a_tenant_sees_its_own_alone(get: Get, lines: list[int]) -> None:
+def test_a_tenant_sees_only_its_own_lines(get: Get, lines: list[int]) -> None:
     text = get("logs", "ann", line=lines[1]).text
     assert "of-bob-alone" not in text
     assert "There is no line" in text
@@ -85,8 +85,8 @@ def test_a_tenant_sees_its_own_alone(get: Get, lines: list[int]) -> None:
     assert get("logs", "ann", q="tenant:bob").status_code == 404
 
 
-def test_nothing_is_said_yet(get: Get) -> None:
-    assert "Nobody has said anything that is kept." in get("logs").text
+def test_an_empty_log(get: Get) -> None:
+    assert "No log lines." in get("logs").text
 
 
 def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: list[int]) -> None:
@@ -101,5 +101,5 @@ def test_a_line_is_opened_and_closed(browse: Visits, look_at: LookAt, lines: lis
     expect(page.locator("#log-rows tbody tr")).to_have_count(1)
 
 
-def test_the_log_at_night_and_on_a_phone(browse: Visits, look_at: LookAt, lines: list[int]) -> None:
+def test_the_log_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt, lines: list[int]) -> None:
     look_at(browse(f"logs?line={lines[1]}", dark=True, width=375), "logs")

@@ -1,4 +1,4 @@
-"""The house itself on a page: checks, sizes, the audit, tokens that are shown once, settings without secrets."""
+"""The system page: checks, sizes, the audit, tokens that are shown once, settings without secrets."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def get(ask: Ask, served: Served) -> Get:
-    """A page without a browser."""
+    """Get a page without a browser."""
 
     def page(path: str, role: str = "viewer", tenant: str | None = None) -> httpx.Response:
         headers = {"Authorization": ask(role, tenant).headers["Authorization"]}
@@ -30,9 +30,9 @@ def get(ask: Ask, served: Served) -> Get:
     return page
 
 
-def test_what_the_doctor_says_and_how_large_things_are(get: Get) -> None:
+def test_health_checks_and_sizes(get: Get) -> None:
     text = get("system").text
-    assert "The house is in order, but for" in text
+    assert "All checks pass, with" in text
     assert "no worker is alive" in text
     assert "Start one: sereno worker" in text
     assert "history_done" in text
@@ -40,7 +40,7 @@ def test_what_the_doctor_says_and_how_large_things_are(get: Get) -> None:
     assert "?show=settings" not in text
 
 
-def test_who_did_what_is_filtered_in_the_address(get: Get, app: Sereno) -> None:
+def test_the_audit_is_filtered_in_the_query(get: Get, app: Sereno) -> None:
     for name in ("a", "b", HOSTILE):
         app.database.run(queues.pause("queue", name, actor=HOSTILE if name == HOSTILE else "ann"))
     app.database.run(queues.resume("queue", "a", actor="bob"))
@@ -48,7 +48,7 @@ def test_who_did_what_is_filtered_in_the_address(get: Get, app: Sereno) -> None:
     assert get("system?show=audit&action=queue.pause").text.count("<tr data-open>") == 3
     assert get("system?show=audit&action=queue").text.count("<tr data-open>") == 4
     assert get("system?show=audit&subject=queue+a").text.count("<tr data-open>") == 2
-    assert "Nothing like this was done lately." in get("system?show=audit&actor=zoe").text
+    assert "No matching changes lately." in get("system?show=audit&actor=zoe").text
     assert HOSTILE not in get("system?show=audit").text
 
 
@@ -61,7 +61,7 @@ def test_the_audit_comes_in_pages(get: Get, app: Sereno) -> None:
     assert get(f"system?show=audit&action=queue&before={cursor}").text.count("<tr data-open>") == 10
 
 
-def test_some_of_it_is_for_admins_and_nothing_for_one_tenant(get: Get) -> None:
+def test_roles(get: Get) -> None:
     for show in ("tokens", "settings"):
         assert get(f"system?show={show}", "operator").status_code == 403
         assert get(f"system?show={show}", "admin").status_code == 200
@@ -97,10 +97,10 @@ def test_a_token_is_shown_once_and_revoked(
     headers = {"Authorization": f"Bearer {secret}"}
     me = httpx.get(f"{served.url}/api/v1/me", headers=headers, timeout=30, trust_env=False)
     assert me.json() == {"name": "grafana", "role": "viewer", "tenant": None}
-    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("button", name="Done").click()
     assert secret not in page.content()
     row = page.locator("#token-rows tr").filter(has_text="grafana")
-    expect(row).to_contain_text("living")
+    expect(row).to_contain_text("active")
     look_at(page, "tokens")
     row.get_by_role("button", name="Revoke").click()
     page.locator("#ask button.go").click()
@@ -108,7 +108,7 @@ def test_a_token_is_shown_once_and_revoked(
     assert one(connection, "select revoked_at is not null from sereno.tokens where name = 'grafana'")
 
 
-def test_the_system_is_seen_by_everybody(browse: Visits, look_at: LookAt) -> None:
+def test_the_pages_are_accessible(browse: Visits, look_at: LookAt) -> None:
     page = browse("system")
     look_at(page, "system")
     page.get_by_role("link", name="Audit").click()
@@ -117,5 +117,5 @@ def test_the_system_is_seen_by_everybody(browse: Visits, look_at: LookAt) -> Non
     look_at(page, "audit")
 
 
-def test_the_system_at_night_and_on_a_phone(browse: Visits, look_at: LookAt) -> None:
+def test_the_system_in_the_dark_and_on_a_phone(browse: Visits, look_at: LookAt) -> None:
     look_at(browse("system", dark=True, width=375, language="pt"), "system")

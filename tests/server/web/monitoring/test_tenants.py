@@ -1,4 +1,4 @@
-"""The pages of tenants: who takes how much, and everything about one for those who may see it."""
+"""The pages of tenants: the share of each, and everything about one for those who may see it."""
 
 from collections.abc import Callable
 from html import unescape
@@ -52,7 +52,7 @@ def some(app: Sereno) -> None:
         app.database.run(write([described(given, app.new_job)], actor="maria"))
 
 
-def test_who_takes_how_much(read: Read, some: None) -> None:
+def test_shares_of_tenants(read: Read, some: None) -> None:
     raw = read("tenants").text
     page = unescape(raw)
     assert "ann took 80 % of the worker time." in page
@@ -77,14 +77,14 @@ def test_tenants_are_searched_and_sorted(read: Read, some: None) -> None:
     assert read("tenants", q="\x00").status_code == 422
 
 
-def test_no_tenant_yet(read: Read) -> None:
+def test_an_empty_list(read: Read) -> None:
     assert "No tenant yet." in read("tenants").text
     assert "Nothing is known of zed." in read("tenant", name="zed").text
     assert read("tenant").headers["location"] == "./tenants"
     assert read("tenant", name="x" * 501).status_code == 422
 
 
-def test_everything_of_one(read: Read, some: None) -> None:
+def test_the_page_of_one_tenant(read: Read, some: None) -> None:
     page = unescape(read("tenant", name="ann").text)
     assert "menu:ann" in page
     assert "menu:bob" not in page
@@ -96,7 +96,7 @@ def test_everything_of_one(read: Read, some: None) -> None:
     assert HOSTILE not in read("tenant", name=HOSTILE).text
 
 
-def test_somebody_of_a_tenant_sees_theirs_alone(read: Read, some: None) -> None:
+def test_a_tenants_user_sees_only_their_own(read: Read, some: None) -> None:
     assert read("tenants", "admin", "ann").headers["location"] == "./tenant?name=ann"
     assert read("", "admin", "ann").headers["location"] == "./tenant?name=ann"
     for answer in (read("tenant", "viewer", "ann"), read("tenant", "viewer", "ann", name="ann")):
@@ -111,10 +111,12 @@ def test_somebody_of_a_tenant_sees_theirs_alone(read: Read, some: None) -> None:
     assert (other.status_code, "menu:bob" in other.text) == (404, False)
 
 
-def test_it_is_paused_and_resumed(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
+def test_a_tenant_is_paused_and_resumed(
+    browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection
+) -> None:
     page = browse(f"tenant?name={quote_plus(HOSTILE)}", "operator", HOSTILE)
     page.get_by_role("button", name="Pause").click()
-    page.locator("#ask").get_by_role("button", name="Do it").click()
+    page.locator("#ask").get_by_role("button", name="Confirm").click()
     expect(page.locator("h1")).to_contain_text("is paused: none of its jobs is started.")
     assert one(connection, "select name from sereno.pauses where kind = 'tenant'") == HOSTILE
     look_at(page, "tenant")
@@ -123,7 +125,7 @@ def test_it_is_paused_and_resumed(browse: Visits, look_at: LookAt, some: None, c
     until(lambda: one(connection, "select count(*) from sereno.pauses") == 0)
 
 
-def test_it_can_be_read_by_everybody(browse: Visits, look_at: LookAt, some: None) -> None:
+def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, some: None) -> None:
     look_at(browse("tenants", "viewer"), "tenants")
     page = browse("tenant?name=ann", "viewer", dark=True, width=375, language="pt")
     expect(page.locator("h1")).to_have_text("ann está bem.")

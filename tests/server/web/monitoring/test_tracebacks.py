@@ -1,4 +1,4 @@
-"""Of a traceback, the last frame of somebody's own code is found, whatever Python the worker had."""
+"""The last frame of the application's own code is found in a traceback, whatever Python the worker had."""
 
 from sereno.server.web.monitoring import tracebacks
 
@@ -28,7 +28,7 @@ def test_the_last_own_frame_is_marked() -> None:
     assert "\n".join(line for line, _ in read.lines) == TEXT.rstrip()
 
 
-def test_what_is_no_traceback_is_shown_as_it_is() -> None:
+def test_other_texts_are_shown_unchanged() -> None:
     assert tracebacks.read(None) is None
     assert tracebacks.read(" \n") is None
     read = tracebacks.read("boom\nbang")

@@ -1,4 +1,4 @@
-"""The pages of traces: found by whatever is known, drawn as one line of time, for those whose they are."""
+"""The pages of traces: found by id or subject, drawn as a time line, for users of their tenant."""
 
 from collections.abc import Callable
 from html import unescape
@@ -26,7 +26,7 @@ def read(ask: Ask, served: Served) -> Read:
 
 @pytest.fixture
 def job(app: Sereno, connection: psycopg.Connection) -> int:
-    """Of one trace: an event of ann's with three deliveries, one of them held; jobs of bob's; a receipt much later."""
+    """One trace: an event of ann's with three deliveries, one of them held; jobs of bob's; a receipt much later."""
 
     @app.task
     def work() -> None: ...
@@ -55,7 +55,7 @@ def job(app: Sereno, connection: psycopg.Connection) -> int:
     return [work.using(trace="a/b c", tenant="bob").enqueue().id for _ in range(8)][-1]
 
 
-def test_traces_are_found_by_whatever_is_known(read: Read, job: int, connection: psycopg.Connection) -> None:
+def test_traces_are_found_by_id_subject_job_and_delivery(read: Read, job: int, connection: psycopg.Connection) -> None:
     listed = read("traces")
     assert HOSTILE not in listed.text
     assert "tender 2201-7" in listed.text
@@ -72,12 +72,12 @@ def test_traces_are_found_by_whatever_is_known(read: Read, job: int, connection:
         answer = read("traces", **params)
         assert (answer.status_code, answer.headers.get("location")) == (303, "./trace?id=a%2Fb+c"), params
     for nothing in ("zed", "9" * 30, "job:" + "9" * 19, "event:999999", "\N{SUPERSCRIPT TWO}"):
-        assert "Nothing is found by that." in read("traces", q=nothing).text
-    assert "Nothing is found by that." in read("traces", q="x", by="job").text
+        assert "No trace matches." in read("traces", q=nothing).text
+    assert "No trace matches." in read("traces", q="x", by="job").text
     assert read("traces", q="\x00").status_code == 422
 
 
-def test_one_line_of_time(read: Read, job: int) -> None:
+def test_the_time_line_of_a_trace(read: Read, job: int) -> None:
     page = unescape(read("trace", id="a/b c").text)
     assert "of it active." in page
     assert "work, 8 jobs" in page
@@ -91,17 +91,17 @@ def test_one_line_of_time(read: Read, job: int) -> None:
     assert "event?id=" in page
 
 
-def test_no_trace_yet(read: Read) -> None:
-    assert "No event is about something yet." in read("traces").text
+def test_an_empty_list(read: Read) -> None:
+    assert "No event with a subject yet." in read("traces").text
     assert read("trace").headers["location"] == "./traces"
     for wrong in ("nothing", "job:7", "\x00", "x" * 501, HOSTILE):
         answer = read("trace", id=wrong)
         assert (answer.status_code, HOSTILE in answer.text) == (404, False)
 
 
-def test_somebody_of_a_tenant_sees_their_part(read: Read, job: int) -> None:
+def test_a_tenants_user_sees_only_their_part(read: Read, job: int) -> None:
     assert "tender 2201-7" not in read("traces", "admin", "bob").text
-    assert "Nothing is found by that." in read("traces", "admin", "bob", q="tender 2201-7").text
+    assert "No trace matches." in read("traces", "admin", "bob", q="tender 2201-7").text
     bobs = unescape(read("trace", "admin", "bob", id="a/b c").text)
     assert "work, 8 jobs" in bobs
     assert "pager" not in bobs

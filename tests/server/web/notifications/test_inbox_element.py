@@ -1,4 +1,4 @@
-"""`<sereno-inbox>` in a page of another origin, whose policy allows nothing that is not named."""
+"""`<sereno-inbox>` in a page of another origin with a strict Content-Security-Policy."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A sh
 <script type="module" src="{server}/inbox.js"></script><script type="module" src="/shop.js"></script></head>
 <body><header><sereno-inbox server="{server}/" {attributes}></sereno-inbox></header><main><h1>A shop</h1>
 <button id="other">Another</button></main></body></html>"""
-# Before the element is there, which may say something at once.
+# Before the element exists, which may dispatch an event at once.
 HEARD = """
 window.heard = [];
 for (const name of ["sereno-open", "sereno-read", "sereno-unread", "sereno-signed-out"])
@@ -47,7 +47,7 @@ SCRIPT = """
 const inbox = document.querySelector("sereno-inbox");
 if (!inbox.hasAttribute("token")) inbox.getToken = async () => (await fetch("/token")).text();
 """
-# What is read is marked at once; that, and what the list is then, is answered when the test says so.
+# A mark takes effect at once; the test decides when the responses of the mark and of the list arrive.
 LATE = """() => {
   const answered = new Promise((done) => (window.answer = done));
   const fetched = fetch;
@@ -61,7 +61,7 @@ LATE = """() => {
 
 @dataclass
 class Shop:
-    """Another server with pages of its own, which embed the inbox of ours."""
+    """Another server with pages of its own, which embed the inbox."""
 
     app: Sereno
     server: str
@@ -161,7 +161,7 @@ def bell(page: Page, name: str) -> Any:
     return page.get_by_role("button", name=name, exact=True)
 
 
-def test_what_is_new_appears_by_itself_and_is_marked(shop: Shop) -> None:
+def test_new_messages_appear_and_can_be_marked(shop: Shop) -> None:
     first = shop.put("Order 1", "It is paid.")
     page = shop.open()
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
@@ -190,7 +190,7 @@ def test_what_is_new_appears_by_itself_and_is_marked(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("button", ["Mark as read: Order 1", "Mark all as read"])
-def test_what_the_stream_says_before_an_answer_comes_stays(shop: Shop, button: str) -> None:
+def test_an_event_of_the_stream_wins_over_an_older_response(shop: Shop, button: str) -> None:
     shop.put("Order 1")
     page = shop.open()
     bell(page, "Notifications, 1 unread").click()
@@ -205,7 +205,7 @@ def test_what_the_stream_says_before_an_answer_comes_stays(shop: Shop, button: s
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
-def test_what_somebody_wrote_is_never_run(shop: Shop) -> None:
+def test_message_texts_are_never_executed(shop: Shop) -> None:
     shop.put(HOSTILE, HOSTILE, '{"url": "javascript:alert(2)"}')
     shop.put("data", "", '{"url": "data:text/html,<script>alert(3)</script>"}')
     shop.put("spaces", "", '{"url": " java\\nscript:alert(4)"}')
@@ -226,7 +226,7 @@ def test_what_somebody_wrote_is_never_run(shop: Shop) -> None:
     expect(bell(page, "Notifications, 4 unread")).to_be_visible()
 
 
-def test_a_link_is_followed_and_its_message_read_unless_the_page_says_otherwise(shop: Shop) -> None:
+def test_a_link_is_followed_and_marked_as_read_unless_prevented(shop: Shop) -> None:
     number = shop.put("Order 7", "", '{"url": "/orders/7"}')
     page = shop.open()
     page.evaluate("window.stay = true")
@@ -243,7 +243,7 @@ def test_a_link_is_followed_and_its_message_read_unless_the_page_says_otherwise(
     until(lambda: one(shop.database, "select count(*) from sereno.inbox where read_at is null") == 0)
 
 
-def test_a_token_that_has_ended_is_asked_for_anew(shop: Shop) -> None:
+def test_an_expired_token_is_renewed(shop: Shop) -> None:
     shop.put()
     ended = make_token(SECRET, InboxReader("a", "ada", 1_000_000))
     shop.tokens = [ended]
@@ -254,7 +254,7 @@ def test_a_token_that_has_ended_is_asked_for_anew(shop: Shop) -> None:
     assert page.evaluate("document.documentElement.outerHTML").count("sri_") == 0
 
 
-def test_without_a_token_the_page_is_told(shop: Shop) -> None:
+def test_without_a_token_the_page_gets_an_event(shop: Shop) -> None:
     shop.put()
     ended, good = make_token(SECRET, InboxReader("a", "ada", 1_000_000)), shop.app.inbox.token("ada", tenant="a")
     shop.attributes = f'token="{ended}"'
@@ -265,7 +265,7 @@ def test_without_a_token_the_page_is_told(shop: Shop) -> None:
     expect(bell(page, "Notifications, 1 unread")).to_be_visible()
 
 
-def test_nothing_of_one_person_stays_for_the_next(shop: Shop) -> None:
+def test_nothing_of_one_user_stays_for_the_next(shop: Shop) -> None:
     shop.put("For ada")
     shop.put("For bob", key="bob")
     shop.put("Again for bob", key="bob")
@@ -318,7 +318,7 @@ def test_the_keyboard_is_enough(shop: Shop) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_many_come_in_pages(shop: Shop) -> None:
+def test_a_long_inbox_comes_in_pages(shop: Shop) -> None:
     for number in range(1, 46):
         shop.put(f"Order {number}")
     page = shop.open()
@@ -342,7 +342,7 @@ def test_many_come_in_pages(shop: Shop) -> None:
     ("pt-BR", "Notificações", "Ainda não há nada."),
     ("de", "Notifications", "Nothing here yet."),
 ])  # fmt: skip
-def test_it_speaks_the_language_of_its_page(shop: Shop, language: str, name: str, none: str) -> None:
+def test_it_uses_the_language_of_its_page(shop: Shop, language: str, name: str, none: str) -> None:
     shop.attributes = f'lang="{language}"'
     page = shop.open()
     bell(page, name).click()
@@ -350,7 +350,7 @@ def test_it_speaks_the_language_of_its_page(shop: Shop, language: str, name: str
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1000, False), (1000, True), (375, False), (375, True)])
-def test_it_hinders_nobody(shop: Shop, look_at: Callable[[Page, str], None], width: int, dark: bool) -> None:
+def test_it_is_accessible(shop: Shop, look_at: Callable[[Page, str], None], width: int, dark: bool) -> None:
     shop.put("Your order 1042 is on its way", "The courier comes between ten and noon.", '{"url": "/orders/7"}')
     shop.put("x" * 300, "y" * 300)
     page = shop.open(width=width, dark=dark)

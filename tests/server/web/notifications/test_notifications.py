@@ -1,4 +1,4 @@
-"""The pages of notifications: what became of it, why, for whom; and what is done there is done."""
+"""The pages of notifications: outcomes, reasons, recipients, and actions."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ ADDRESS = "pager-of-ana-7777"
 
 @dataclass
 class Told:
-    """An event for people of nobody, and one for the tenant "r42" alone."""
+    """An event for recipients without a tenant, and one for the tenant "r42" only."""
 
     event: int = 0
     theirs: int = 0
@@ -66,7 +66,7 @@ def told(app: Sereno, connection: psycopg.Connection) -> Told:
 
 
 async def _send(app: Sereno, made: Told) -> None:
-    """No worker runs here: what is due is sent by hand."""
+    """No worker runs: send what is due directly."""
     for number in (made.event, made.theirs):
         await app.notifications.fanout.fan_out(number)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
@@ -75,7 +75,7 @@ async def _send(app: Sereno, made: Told) -> None:
 
 @pytest.fixture
 def get(ask: Ask, served: Served) -> Get:
-    """A page without a browser."""
+    """Get a page without a browser."""
 
     def page(path: str, role: str = "viewer", of: str | None = None, **params: Any) -> httpx.Response:
         headers = {"Authorization": ask(role, of).headers["Authorization"]}
@@ -92,16 +92,16 @@ def _ids(page: str) -> set[int]:
 PATHS = ("notifications", "deliveries", "recipients", "preferences", "templates", "channels")
 
 
-def test_a_house_without_notifications_says_what_would_bring_some(get: Get) -> None:
+def test_empty_pages_say_how_to_begin(get: Get) -> None:
     for path in PATHS:
         answer = get(path)
         assert answer.status_code == 200, path
-        # The inbox is always there.
+        # The inbox always exists.
         assert ('class="nothing"' in answer.text) == (path != "channels"), path
-    assert "Nobody was told anything in the last 24 hours." in get("notifications").text
+    assert "No deliveries in the last 24 hours." in get("notifications").text
 
 
-def test_the_first_page_tells_what_became_of_it(get: Get, told: Told) -> None:
+def test_the_overview_shows_outcomes(get: Get, told: Told) -> None:
     page = get("notifications").text
     assert f"event?id={told.event}" in page
     assert "&lt;img src=x" in page
@@ -113,7 +113,7 @@ def test_the_first_page_tells_what_became_of_it(get: Get, told: Told) -> None:
 
 @pytest.fixture
 def figures(app: Sereno) -> None:
-    """A day at work."""
+    """Figures of a day."""
     tally = DeliveryTally()
     fates = [("pending", None, 49_870), ("skipped", "preference off", 1900), ("skipped", "no active address", 334)]
     tally.made(Change("pager", "tender.published", "r42", state, reason, count) for state, reason, count in fates)
@@ -128,7 +128,7 @@ def figures(app: Sereno) -> None:
 
 
 @pytest.mark.usefixtures("figures")
-def test_a_sentence_goes_before_the_figures(get: Get, told: Told, ask: Ask) -> None:
+def test_the_headline_summarizes_the_figures(get: Get, told: Told, ask: Ask) -> None:
     thin = "\N{NARROW NO-BREAK SPACE}"
     page = get("notifications").text
     assert (
@@ -149,14 +149,14 @@ def test_a_sentence_goes_before_the_figures(get: Get, told: Told, ask: Ask) -> N
 
 
 @pytest.mark.usefixtures("figures")
-def test_the_first_page_hinders_nobody(browse: Visits, look_at: LookAt, told: Told) -> None:
+def test_the_overview_is_accessible(browse: Visits, look_at: LookAt, told: Told) -> None:
     for dark, width in ((False, 1380), (True, 1380), (False, 375)):
         page = browse("notifications", dark=dark, width=width)
         expect(page.locator("#post-channels .channel")).to_have_count(1)
         look_at(page, "notifications-figures")
 
 
-def test_words_are_tried_saved_and_put_back(
+def test_a_template_is_previewed_saved_and_restored(
     browse: Visits, look_at: LookAt, app: Sereno, connection: psycopg.Connection
 ) -> None:
     browse.forgive("Failed to execute 'postMessage' on 'DOMWindow'")
@@ -167,16 +167,16 @@ def test_words_are_tried_saved_and_put_back(
     expect(page.frame_locator("iframe").locator("pre")).to_have_text("First T7")
     assert one(connection, "select count(*) from sereno.templates") == 0
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#template-versions .pill")).to_have_text("counts now")
-    # It was loaded anew: until its scripts are there, the page does not hear a click.
+    expect(page.locator("#template-versions .pill")).to_have_text("current")
+    # The page was reloaded: it does not react to clicks before its scripts are loaded.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("#source").fill("Second")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#template-versions li")).to_have_count(2)
     page.locator("#template-versions summary").click()
     look_at(page, "template-versions")
-    page.get_by_role("button", name="Back to this").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Restore this version").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#source")).to_have_value("First {{ code }}")
     assert one(connection, "select source from sereno.templates") == "First {{ code }}"
 
@@ -187,14 +187,14 @@ def test_a_channel_is_paused_and_resumed(browse: Visits, told: Told, connection:
     card.locator("summary").click()
     card.get_by_label("reason").fill("the provider is down")
     card.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("h1")).to_contain_text("pager is paused")
     assert one(connection, "select reason from sereno.channel_pauses") == "the provider is down"
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("h1")).to_contain_text("all of them work")
 
 
-def test_the_filter_of_deliveries_is_in_the_address(get: Get, told: Told) -> None:
+def test_the_filter_of_deliveries_is_in_the_query(get: Get, told: Told) -> None:
     mine = told.deliveries
     assert _ids(get("deliveries").text) == set(mine.values())
     assert _ids(get("deliveries", state="failed,dead").text) == {mine["fails pager"]}
@@ -208,11 +208,11 @@ def test_the_filter_of_deliveries_is_in_the_address(get: Get, told: Told) -> Non
 @pytest.mark.parametrize(
     "params", [{"delivery": "x"}, {"delivery": "9" * 30}, {"before": "-1"}, {"state": "lost"}, {"event": "²"}]
 )
-def test_what_makes_no_sense_is_left_out(get: Get, told: Told, params: dict[str, str]) -> None:
+def test_invalid_filters_are_ignored(get: Get, told: Told, params: dict[str, str]) -> None:
     assert get("deliveries", **params).status_code == 200
 
 
-def test_one_delivery_says_why(get: Get, told: Told) -> None:
+def test_one_delivery_has_an_explanation(get: Get, told: Told) -> None:
     page = get("deliveries", delivery=told.deliveries["fails pager"]).text
     assert "it failed for good" in page
     assert "too_big" in page
@@ -237,7 +237,7 @@ def test_addresses_are_masked(get: Get, told: Told) -> None:
         assert "ana@shop.example" not in page.text
 
 
-def test_an_event_says_how_far_it_came(get: Get, told: Told) -> None:
+def test_an_event_shows_its_funnel(get: Get, told: Told) -> None:
     page = get("event", id=told.event)
     assert "tender.published:" in page.text
     assert f"deliveries?event={told.event}&amp;state=failed&amp;channel=pager" in page.text
@@ -246,7 +246,7 @@ def test_an_event_says_how_far_it_came(get: Get, told: Told) -> None:
     assert get("event", id="x").status_code == 404
 
 
-def test_why_somebody_was_told_or_not(get: Get, told: Told) -> None:
+def test_why_a_recipient_was_notified_or_not(get: Get, told: Told) -> None:
     by_kind = get("recipient", key="off", why="tender.published").text
     assert "nothing was sent: preference off" in by_kind
     by_number = get("recipient", key="off", why=told.event).text
@@ -269,24 +269,24 @@ def test_a_tenant_sees_nothing_of_another(get: Get, told: Told) -> None:
     assert get("event", "admin", of="b", id=told.theirs).status_code == 404
     assert get("recipient", "admin", of="b", key=HOSTILE).status_code == 404
     foreign = get("deliveries", "admin", of="b", delivery=told.deliveries["ana pager"])
-    assert "or it is not yours to see" in foreign.text
+    assert "or you have no access to it" in foreign.text
     assert "tender.published ·" not in foreign.text
     own = get("recipient", "viewer", of="r42", key=HOSTILE, why=told.event).text
     assert f"There is no event {told.event} for them." in own
     assert get("event", "viewer", of="r42", id=told.theirs).status_code == 200
 
 
-def test_what_is_wanted_is_a_matrix(get: Get, told: Told) -> None:
+def test_preferences_are_a_matrix(get: Get, told: Told) -> None:
     page = get("recipient", "admin", key="off").text
-    assert "their own word about tender.published" in page
-    assert "always told: it is critical" in page
-    assert "only for those who ask for it" in page
+    assert "their own preference for tender.published" in page
+    assert "always sent: it is critical" in page
+    assert "opt-in only" in page
     assert "data-do" not in get("recipient", "viewer", key="off").text
     defaults = get("preferences", "admin").text
-    assert "Kinds of events: 3; always told: 1; only on request: 1." in defaults
+    assert "Event types: 3; always sent: 1; opt-in: 1." in defaults
 
 
-def test_channels_are_shown_with_where_they_tell(get: Get, ask: Ask, served: Served, told: Told) -> None:
+def test_channels_show_their_callback_url(get: Get, ask: Ask, served: Served, told: Told) -> None:
     page = get("channels", "operator").text
     assert f"{served.url}/api/v1/callbacks/pager" in page
     ask("operator").post("/channels/pager/pause", json={"reason": HOSTILE})
@@ -296,7 +296,7 @@ def test_channels_are_shown_with_where_they_tell(get: Get, ask: Ask, served: Ser
     assert "POST channels/pager/resume" in page
 
 
-def test_templates_are_tried_in_a_document_that_may_do_nothing(get: Get, ask: Ask, served: Served, told: Told) -> None:
+def test_previews_are_sandboxed(get: Get, ask: Ask, served: Served, told: Told) -> None:
     admin = ask("admin")
     for part, source in (
         ("title", "About {{ code }}"),
@@ -339,7 +339,7 @@ def test_templates_are_tried_in_a_document_that_may_do_nothing(get: Get, ask: As
     assert httpx.post(f"{served.url}/template-preview", params=where, headers=viewer, timeout=30).status_code == 403
 
 
-def test_the_size_is_measured_against_what_the_provider_takes(app: Sereno, get: Get) -> None:
+def test_the_size_is_shown_relative_to_the_providers_limit(app: Sereno, get: Get) -> None:
     class Small(Pager):
         name = "small"
         largest = 10
@@ -356,11 +356,11 @@ def test_the_size_is_measured_against_what_the_provider_takes(app: Sereno, get: 
     assert "12 of 10 bytes" in page
 
 
-def test_a_delivery_is_sent_again(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
+def test_a_delivery_is_requeued(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     number = told.deliveries["fails pager"]
     page = browse(f"deliveries?state=failed,dead&delivery={number}", "operator")
     page.locator(".drawer").get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#delivery-state .pill").first).to_have_text("pending")
     assert one(connection, "select state from sereno.deliveries where id = %s", number) == "pending"
     assert one(connection, "select count(*) from sereno.audit where action = 'delivery.requeue'") == 1
@@ -377,27 +377,25 @@ def test_all_that_match_is_what_the_list_shows(get: Get, ask: Ask, told: Told) -
     assert 'name="all"' not in none_of_it
 
 
-def test_somebody_is_deleted(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
+def test_a_recipient_is_deleted(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=off", "admin")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page).to_have_url(re.compile("/recipients$"))
     assert one(connection, "select count(*) from sereno.recipients where key = 'off'") == 0
 
 
-def test_an_address_is_revealed_and_that_is_written_down(
-    browse: Visits, told: Told, connection: psycopg.Connection
-) -> None:
+def test_an_address_is_revealed_and_audited(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=ana", "operator")
-    page.get_by_role("button", name="Show them").click()
+    page.get_by_role("button", name="Reveal").click()
     expect(page.locator("[data-address]")).to_have_text(ADDRESS)
     assert one(connection, "select count(*) from sereno.audit where action = 'recipient.reveal'") == 1
 
 
-def test_a_wish_and_quiet_hours_are_changed(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
+def test_preferences_and_quiet_hours_are_changed(browse: Visits, told: Told, connection: psycopg.Connection) -> None:
     page = browse("recipient?key=off", "admin")
-    page.get_by_label("tender.published by pager is off; turn it round").click()
-    expect(page.get_by_label("tender.published by pager is on; turn it round")).to_be_visible()
+    page.get_by_label("tender.published by pager is off; toggle it").click()
+    expect(page.get_by_label("tender.published by pager is on; toggle it")).to_be_visible()
     wanted = "select wanted from sereno.preferences where channel = 'pager'"
     assert one(connection, wanted) is True
     page.get_by_role("button", name="Save").click()
@@ -405,9 +403,9 @@ def test_a_wish_and_quiet_hours_are_changed(browse: Visits, told: Told, connecti
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1380), (True, 375)])
-def test_they_hinder_nobody(browse: Visits, look_at: LookAt, told: Told, dark: bool, width: int) -> None:
+def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, told: Told, dark: bool, width: int) -> None:
     page = browse("notifications", dark=dark, width=width)
-    # What looks for hindrances cannot speak to a document that is shut in.
+    # axe cannot inspect a sandboxed document.
     browse.forgive("Failed to execute 'postMessage' on 'DOMWindow'")
     for path in (
         "notifications",

@@ -1,4 +1,4 @@
-"""The page of procedures: what jobs may call, and how that is taken back."""
+"""The page of procedures: what jobs may call, and how to disallow it."""
 
 from collections.abc import Callable
 from html import unescape
@@ -46,11 +46,11 @@ def test_what_jobs_may_call(read: Read, some: None) -> None:
     assert HOSTILE.replace('"', '""') in page
 
 
-def test_none_yet(read: Read) -> None:
+def test_an_empty_list(read: Read) -> None:
     assert "sereno procedure allow" in read("procedures").text
 
 
-def test_it_is_taken_back(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
+def test_a_procedure_is_disallowed(browse: Visits, look_at: LookAt, some: None, connection: psycopg.Connection) -> None:
     page = browse("procedures")
     look_at(page, "procedures")
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs may call 2 stored procedures.")

@@ -1,4 +1,4 @@
-"""The pages of schedules: what they show, whose, and everything that can be done there."""
+"""The pages of schedules: what they show, to whom, and all actions."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from tests.server.web.visit import Visits
 Connection = psycopg.Connection[Any]
 HOSTILE = "<img src=x onerror=alert(1)>\"'{{7*7}} &amp;"
 RIGA = ZoneInfo("Europe/Riga")
-# At noon: there is one on each day, whatever is done to the clock.
+# At noon: every day has one, whatever the clock does.
 DAILY = {"kind": "daily", "at": "12:00", "tz": "Europe/Riga"}
 
 
@@ -40,7 +40,7 @@ def put(app: Sereno) -> Callable[..., None]:
 
 @pytest.fixture
 def few(put: Callable[..., None]) -> None:
-    """Two of the tenant a, one of b, one of nobody's."""
+    """Two schedules of the tenant a, one of b, one without a tenant."""
     for key, tenant in (("menu:1", "a"), ("menu:2", "a"), ("menu:3", "b"), ("close", None)):
         put(key, tenant=tenant)
 
@@ -54,7 +54,7 @@ def at(key: str) -> str:
 
 
 def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 60) -> int:
-    """A run that has ended."""
+    """Insert a run that has ended."""
     found: int = one(
         connection,
         "insert into sereno.history (id, finished_at, started_at, run_at, created_at, attempt, failures, crashes, "
@@ -71,26 +71,26 @@ def ran(connection: Connection, key: str, state: str = "succeeded", ago: int = 6
 
 
 def confirm(page: Page, done: str) -> None:
-    """Waited for on the page: while a test waits elsewhere, the browser's requests wait too."""
+    """Wait in the page: while a test blocks elsewhere, the browser's requests wait, too."""
     page.locator("#ask button[value=yes]").click()
     expect(page.locator("#toast")).to_contain_text(done)
 
 
-def test_an_empty_house_says_how_to_begin(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
+def test_an_empty_list_says_how_to_begin(browse: Visits, look_at: Callable[[Page, str], None]) -> None:
     page = browse("schedules")
     expect(page.locator("h1")).to_have_text("There is no schedule yet.")
     expect(page.get_by_text("sereno schedule upsert")).to_be_visible()
     look_at(page, "schedules-empty")
 
 
-def test_a_list_says_how_many_what_fails_and_what_comes_next(
+def test_a_list_shows_counts_failures_and_next_runs(
     few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
 ) -> None:
     job = ran(connection, "menu:1", "dead")
     ran(connection, "menu:1", ago=3600)
     connection.execute("update sereno.schedules set failed_in_row = 1, last_error = 'Gone: away' where key = 'menu:1'")
     page = browse("schedules", "viewer")
-    expect(page.locator("h1")).to_have_text("4 schedules. One of them needs you.")
+    expect(page.locator("h1")).to_have_text("4 schedules. One of them needs attention.")
     row = page.locator("#schedule-rows tbody tr", has_text="menu:1")
     expect(row).to_contain_text("every day at 12:00")
     expect(row).to_contain_text("Gone: away")
@@ -101,7 +101,7 @@ def test_a_list_says_how_many_what_fails_and_what_comes_next(
 
 
 @pytest.mark.parametrize("width", [1380, 375])
-def test_it_is_the_same_at_night_and_on_a_phone(
+def test_schedules_in_the_dark_and_on_a_phone(
     few: None, browse: Visits, look_at: Callable[[Page, str], None], width: int
 ) -> None:
     page = browse("schedules?span=7d", dark=True, width=width)
@@ -112,7 +112,7 @@ def test_it_is_the_same_at_night_and_on_a_phone(
     look_at(page, "schedule")
 
 
-def test_the_address_holds_what_is_asked_for(few: None, browse: Visits) -> None:
+def test_the_filter_is_in_the_query(few: None, browse: Visits) -> None:
     page = browse("schedules?q=menu")
     assert keys(page) == ["menu:1", "menu:2", "menu:3"]
     page.goto("schedules?q=*2")
@@ -138,7 +138,7 @@ def test_a_long_list_comes_in_pages(put: Callable[..., None], browse: Visits) ->
     assert keys(page) == ["k50", "k51", "k52"]
 
 
-def test_a_tenant_sees_its_own_alone(few: None, browse: Visits, served: Served, ask: Ask) -> None:
+def test_a_tenant_sees_only_its_own_schedules(few: None, browse: Visits, served: Served, ask: Ask) -> None:
     page = browse("schedules", "operator", tenant="b")
     assert keys(page) == ["menu:3"]
     expect(page.locator("h1")).to_have_text("One schedule, and all is well.")
@@ -161,7 +161,7 @@ def test_hostile_names_are_text(put: Callable[..., None], connection: Connection
     page.locator("#schedule-rows a").first.click()
     expect(page.locator(".sub .mono")).to_have_text(HOSTILE)
     assert page.locator("img").count() == 0
-    # A link led here: until its scripts are there, the page does not hear a click.
+    # This page was just loaded: it does not react to clicks before its scripts are.
     expect(page.locator("html[data-ready]")).to_have_count(1)
     page.locator("[data-dialog=edit-dialog]").click()
     expect(page.locator("#edit-preview li").first).to_be_visible()
@@ -172,12 +172,12 @@ def test_hostile_names_are_text(put: Callable[..., None], connection: Connection
 @pytest.mark.parametrize(
     "query", ["q=%00", "after=%00", "tenant=%00", "task=" + "x" * 600, "q=%25_%5C", "span=x&state=y"]
 )
-def test_strange_addresses_are_answered(few: None, served: Served, ask: Ask, query: str) -> None:
+def test_invalid_queries_get_a_page(few: None, served: Served, ask: Ask, query: str) -> None:
     assert ask("viewer").get(f"{served.url}/schedules?{query}").status_code in (200, 422)
 
 
 @pytest.mark.parametrize("query", ["", "key=", "key=%00", "key=" + "x" * 600])
-def test_a_schedule_that_cannot_be_is_not_there(few: None, served: Served, ask: Ask, query: str) -> None:
+def test_an_invalid_key_is_not_found(few: None, served: Served, ask: Ask, query: str) -> None:
     assert ask("viewer").get(f"{served.url}/schedule?{query}").status_code in (404, 422)
 
 
@@ -202,7 +202,7 @@ def test_selected_ones_are_paused_resumed_and_run(few: None, connection: Connect
     expect(page.get_by_role("button", name="Delete")).to_have_count(0)
 
 
-def test_a_pause_has_an_end_and_a_filter_is_what_is_meant(few: None, connection: Connection, browse: Visits) -> None:
+def test_a_bulk_pause_has_an_end_and_follows_the_filter(few: None, connection: Connection, browse: Visits) -> None:
     page = browse("schedules?q=menu")
     page.locator(".bulk [name=all]").check()
     page.locator("[data-into=bulk-pause]").fill("2099-01-01T00:00")
@@ -219,7 +219,7 @@ def test_a_pause_has_an_end_and_a_filter_is_what_is_meant(few: None, connection:
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules") == "close"
 
 
-def test_one_schedule_tells_its_story(
+def test_one_schedule_shows_its_runs(
     app: Sereno,
     put: Callable[..., None],
     connection: Connection,
@@ -239,7 +239,7 @@ def test_one_schedule_tells_its_story(
     expect(page.locator("#schedule-punctual path.cut")).to_have_count(1)
     expect(page.locator("#schedule-history")).to_contain_text("overlap")
     expect(page.locator(f"#schedule-history a[href='./jobs?job={job}']")).to_be_visible()
-    expect(page.locator("#schedule-facts")).to_contain_text("The code of shop declares it")
+    expect(page.locator("#schedule-facts")).to_contain_text("Declared by the code of shop")
     expect(page.locator("#schedule-audit")).to_contain_text("maria")
     assert "s3cr3t" not in page.content()
     assert page.locator("button[data-do], [data-dialog]").count() == 0
@@ -254,7 +254,7 @@ def day_before_spring(now: datetime) -> datetime:
     return next(day for day, after in pairwise(days) if not day.dst() and after.dst())
 
 
-def test_a_turned_clock_is_remarked_upon(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
+def test_a_change_of_the_clock_is_noted(put: Callable[..., None], connection: Connection, browse: Visits) -> None:
     starts_at = day_before_spring(one(connection, "select sereno.now()"))
     put("night", when={"kind": "daily", "at": "03:30", "tz": "Europe/Riga"}, starts_at=starts_at.isoformat())
     page = browse(at("night"))
@@ -263,11 +263,11 @@ def test_a_turned_clock_is_remarked_upon(put: Callable[..., None], connection: C
     expect(page.locator("#edit-preview .note").first).to_contain_text("does not exist")
 
 
-def test_a_rule_is_seen_while_it_is_typed_and_saved(
+def test_a_rule_is_previewed_while_typing_and_saved(
     few: None, connection: Connection, browse: Visits, look_at: Callable[[Page, str], None]
 ) -> None:
     page = browse(at("menu:1"))
-    # What is half typed makes no sense yet, and a browser says so.
+    # A half-typed rule is invalid, and the browser logs the refused preview.
     browse.forgive("schedules/preview")
     page.locator("[data-dialog=edit-dialog]").click()
     shown = page.locator("#edit-preview")
@@ -293,7 +293,7 @@ def test_a_rule_is_seen_while_it_is_typed_and_saved(
     )
 
 
-def test_saving_what_was_not_touched_changes_nothing(
+def test_saving_an_unchanged_form_changes_nothing(
     put: Callable[..., None], connection: Connection, browse: Visits
 ) -> None:
     different: dict[str, dict[str, Any]] = {
@@ -321,12 +321,12 @@ def test_saving_what_was_not_touched_changes_nothing(
     assert connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall() == before
 
 
-def test_it_is_paused_resumed_run_and_deleted(few: None, connection: Connection, browse: Visits) -> None:
+def test_a_schedule_is_paused_resumed_run_and_deleted(few: None, connection: Connection, browse: Visits) -> None:
     page = browse(at("menu:1"))
     page.locator("[data-dialog=pause-dialog]").click()
     page.locator("#pause-note").fill("holidays")
     page.locator("#pause-dialog .go").click()
-    expect(page.locator("h1")).to_contain_text("paused until somebody resumes it")
+    expect(page.locator("h1")).to_contain_text("paused until it is resumed")
     expect(page.locator(".sub")).to_contain_text("holidays")
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("h1")).to_contain_text("next in")
@@ -339,7 +339,7 @@ def test_it_is_paused_resumed_run_and_deleted(few: None, connection: Connection,
     assert keys(page) == ["close", "menu:2", "menu:3"]
 
 
-def test_a_backfill_is_looked_at_before_it_runs(few: None, connection: Connection, browse: Visits) -> None:
+def test_a_backfill_is_previewed_before_it_runs(few: None, connection: Connection, browse: Visits) -> None:
     page = browse(at("menu:1"), "operator", zone="America/New_York")
     now: datetime = one(connection, "select sereno.now()")
     start = now - timedelta(days=4)
@@ -347,18 +347,18 @@ def test_a_backfill_is_looked_at_before_it_runs(few: None, connection: Connectio
     page.locator("#backfill-from").fill(f"{start:%Y-%m-%d}T00:00:00")
     page.locator("#backfill-to").fill(f"{start + timedelta(days=2):%Y-%m-%d}T12:00:00")
     expect(page.locator("#backfill-go")).to_be_disabled()
-    page.get_by_role("button", name="Look").click()
-    # On the clock of the schedule, whatever that of the browser is.
+    page.get_by_role("button", name="Preview").click()
+    # In the time zone of the schedule, whatever that of the browser is.
     expect(page.locator("#backfill .preview li")).to_have_count(3)
     expect(page.locator("#backfill .preview li").first).to_contain_text(f"{start:%Y-%m-%d} 12:00:00")
     assert made(connection) == 0
     page.locator("#backfill-go").click()
     expect(page.locator("#backfill-dialog")).to_be_hidden()
     assert made(connection, "menu:1") == 3
-    expect(page.get_by_text("3 jobs were made")).to_be_visible()
+    expect(page.get_by_text("3 jobs created")).to_be_visible()
 
 
-def test_it_speaks_other_languages(few: None, browse: Visits) -> None:
+def test_the_page_is_translated(few: None, browse: Visits) -> None:
     page = browse("schedules", language="es")
     expect(page.locator("h1")).to_have_text("4 programaciones, y todo va bien.")
     page.goto(at("menu:1"))

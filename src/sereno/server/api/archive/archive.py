@@ -1,6 +1,6 @@
-"""The archive: how much lies where, batches with their files, where something is, and both of its cycles now.
+"""The archive: its status, batches with their files, where a row is, and a run of both cycles.
 
-Files hold the rows of all tenants: nothing here is for somebody of one tenant.
+Files hold the rows of all tenants, so no operation here is for users of one tenant.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sereno.text import NAME_LIMIT
 
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"
-# What the first cycle has found by then becomes files with it; the rest waits for the next night.
+# Seconds after which the export starts: it includes what the move has found by then; the rest waits for the next night.
 EXPORT_AFTER = 30.0
 OFF = (
     "the archive is off: set SERENO_ARCHIVE_URL (`disk`, or s3://bucket/folder), or name a table with app.archive.table"
@@ -37,7 +37,7 @@ Kind = Annotated[str | None, Query(max_length=NAME_LIMIT, description="jobs, del
 
 @dataclass
 class StartedCycle:
-    """The jobs of both cycles; one that waits or runs already goes on."""
+    """The jobs of both cycles; a job that already waits or runs is returned instead of a new one."""
 
     move: int
     export: int
@@ -49,7 +49,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/archive", role="viewer")
     async def status() -> ArchiveStatus:
-        """How much was archived, how much waits, what failed and why, and how late it is."""
+        """How many rows are archived, how many wait, what failed and why, and how far behind the archive is."""
         return await context.read(archive.status(context.settings))
 
     @router.operation("GET", "/archive/batches", role="viewer")
@@ -60,10 +60,10 @@ def routes(context: ServerContext) -> Router:
     ) -> Page[BatchLine]:
         """Batches, newest first."""
 
-        def look(most: int, before: int | None) -> Operation[list[BatchLine]]:
+        def query(most: int, before: int | None) -> Operation[list[BatchLine]]:
             return archive.batches(kind, state, before, most)
 
-        return await context.read(page_of(page, look, lambda line: line.id))
+        return await context.read(page_of(page, query, lambda line: line.id))
 
     @router.operation("GET", "/archive/batches/{batch_id}", role="viewer")
     async def show_batch(batch_id: BatchId) -> BatchDetail:
@@ -81,11 +81,11 @@ def routes(context: ServerContext) -> Router:
 def _where(context: ServerContext, router: Router) -> None:
     @router.operation("GET", "/archive/days", role="viewer")
     async def list_days(
-        first: Annotated[date, Query(description="In UTC.")],
-        last: Annotated[date, Query(description="With it.")],
+        first: Annotated[date, Query(description="First day, in UTC.")],
+        last: Annotated[date, Query(description="Last day, included.")],
         kind: Kind = None,
     ) -> Page[DayLine]:
-        """Which days of UTC are archived, by kind: how much, and whether it is verified."""
+        """Which days (UTC) are archived, by kind: how many rows, and whether they are verified."""
         return Page(await context.read(archive.days(first, last, kind)))
 
     @router.operation("GET", "/archive/whereabouts", role="viewer")
@@ -93,14 +93,14 @@ def _where(context: ServerContext, router: Router) -> None:
         kind: Annotated[str, Query(max_length=NAME_LIMIT, description="jobs, deliveries, events, logs, …")],
         number: Annotated[int, Query(ge=0, lt=2**63, alias="id")],
     ) -> Page[ArchivedLocation]:
-        """In which batches and files something with this number is or may be."""
+        """The batches and files in which a row with this id is or may be."""
         return Page(await context.read(archive.whereabouts(kind, number)))
 
 
 def _run(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/archive/run", role="admin", status_code=202)
     async def run(who: Who) -> StartedCycle:
-        """Both cycles now, as jobs: what is old is moved, then it becomes files. 409 where the archive is off."""
+        """Run both cycles now, as jobs: old rows are moved, then exported to files. 409 when the archive is off."""
         pool = context.app.archive
         if not pool.is_on:
             raise Refused(OFF)

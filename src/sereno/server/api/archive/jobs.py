@@ -1,4 +1,4 @@
-"""Long work on the archive: files are read again, rows come back, a file is laid down. A worker does it, as a job."""
+"""Long operations on the archive, run by a worker as jobs: verify files, restore rows, export rows to a file."""
 
 import hashlib
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ Number = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class VerifyBody(BaseModel):
-    """Nothing: every file. `sample`: so many, by chance."""
+    """Without fields: every file. `sample`: this number of random files."""
 
     batch: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     sample: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    since: Annotated[AwareDatetime | None, Field(description="Files that were verified since.")] = None
+    since: Annotated[AwareDatetime | None, Field(description="Files that were verified since this time.")] = None
 
 
 class RestoreBody(BaseModel):
-    """Rows by their `ids`, or those with their time between `from` and `to`; they stay `for` so long.
+    """Rows by their `ids`, or those whose time is between `from` and `to`; they are retained for the duration `for`.
 
     `dry_run`: only count them. `without`: columns that the table no longer has.
     """
@@ -53,11 +53,11 @@ class RestoreBody(BaseModel):
     keep: Length = Field("30d", alias="for")
     without: list[Key] = Field([], max_length=100)
     dry_run: bool = False
-    all: bool = Field(False, description=f"Also when more than {MOST:,} rows come back.")
+    all: bool = Field(False, description=f"Confirms the restore of more than {MOST:,} rows.")
 
 
 class ExportBody(BaseModel):
-    """Rows with their time between `from` and `to`; without both, all."""
+    """Rows whose time is between `from` and `to`; without both, all rows."""
 
     kind: Kind
     form: Form = "parquet"
@@ -67,7 +67,7 @@ class ExportBody(BaseModel):
 
 @dataclass
 class StartedJob:
-    """The job that does it. `created`: false where it waits or runs already. `look`: where it says how far it is."""
+    """The job that does it. `created`: false if it already waits or runs. `look`: the path of its progress."""
 
     job: int
     created: bool
@@ -80,25 +80,25 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/archive/verify", role="admin", status_code=202)
     async def verify(who: Who, response: Response, body: VerifyBody | None = None) -> StartedJob:
-        """Read files again, and compare all of them with what the database knows. What is broken is marked."""
+        """Read files again and compare them with their checksums in the database. Corrupt files are marked."""
         wanted = body or VerifyBody()
         order = VerifyOrder(asked_by=who.actor, batch=wanted.batch, sample=wanted.sample, since=wanted.since)
         return await _begun(context, order, response)
 
     @router.operation("POST", "/archive/restore", role="admin", status_code=202)
     async def restore(body: RestoreBody, who: Who, response: Response) -> StartedJob:
-        """Bring rows back for a while, jobs with their attempts; what is there already is left alone."""
+        """Restore rows for a while, jobs with their attempts. Rows that already exist are left alone."""
         return await _begun(context, _restore_order(body, who), response)
 
     @router.operation("POST", "/archive/export", role="admin", status_code=202)
     async def export(body: ExportBody, who: Who, response: Response) -> StartedJob:
-        """Archived rows of a time as one file, laid beside the others; the result says where. Needs `sereno[query]`."""
+        """Write archived rows of a time range to one file; the result has its path. Needs `sereno[query]`."""
         order = ExtractOrder(asked_by=who.actor, kind=body.kind, form=body.form, from_at=body.from_at, to_at=body.to_at)
         return await _begun(context, order, response)
 
     @router.operation("GET", "/archive/work/{job_id}", role="viewer")
     async def show_work(job_id: JobId) -> ArchiveJobs:
-        """How far a job of the archive is, and what came of it. `POST /jobs/cancel` stops it between two files."""
+        """The progress and result of an archive job. `POST /jobs/cancel` stops it between two files."""
         return await context.read(_there(job_id))
 
     return router
@@ -119,7 +119,7 @@ def _restore_order(body: RestoreBody, who: Principal) -> RestoreOrder:
 
 
 async def _begun(context: ServerContext, order: Order, response: Response) -> StartedJob:
-    """Whoever asks for the same again, while it waits or runs, hears of the same job."""
+    """Enqueue the job; the same order, while it waits or runs, returns the same job."""
     pool = context.app.archive
     await context.read(_check(order, is_on=pool.is_on))
     pool.register()
@@ -132,7 +132,7 @@ async def _begun(context: ServerContext, order: Order, response: Response) -> St
 
 
 def _check(order: Order, *, is_on: bool) -> Operation[None]:
-    """What can be known at once is said at once, in the words of this door."""
+    """Refuse an invalid order at once, with the parameter names of the API."""
     if not is_on and not (yield from store.kinds()):
         raise Refused(OFF)
     if isinstance(order, VerifyOrder):

@@ -1,4 +1,4 @@
-"""Questions to archived rows, in SQL. For admins alone: files hold the rows of all tenants."""
+"""SQL queries over archived rows. For admins only: files hold the rows of all tenants."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import HTTPError
 from sereno.settings import DISK
 
-# Of a question, as much as the audit keeps.
-KEPT = 2000
+# Characters of a query that the audit stores.
+AUDITED_CHARS = 2000
 
 
 class QueryBody(BaseModel):
-    """One `select` of DuckDB's. `from`, `to`: spare it the files of other times. It gets so many rows and seconds."""
+    """One `select` for DuckDB. `from`, `to`: skip the files of other times. `rows`, `seconds`: limits."""
 
     sql: Annotated[str, Field(min_length=1, max_length=LONGEST_QUESTION)]
     from_at: AwareDatetime | None = Field(None, alias="from")
@@ -34,7 +34,7 @@ class QueryBody(BaseModel):
 
 @dataclass
 class QueryAnswer:
-    """Each row as an object. `more`: there are others behind them, or all together would be too large."""
+    """Each row as an object. `more`: there are further rows, or all together would be too large."""
 
     rows: list[dict[str, Any]]
     more: bool
@@ -43,27 +43,27 @@ class QueryAnswer:
 def routes(context: ServerContext) -> Router:
     """`/archive/query`."""
     router = Router(context, "archive", remembers=False)
-    at_work = asyncio.Lock()
+    running = asyncio.Lock()
 
     @router.operation("POST", "/archive/query", role="admin")
     async def query(body: QueryBody, who: Who) -> QueryAnswer:
-        """Ask archived rows, in SQL: DuckDB reads verified files and nothing else. One at a time; the audit has it.
+        """Query archived rows in SQL: DuckDB reads verified files and nothing else. One at a time; it is audited.
 
-        409 where `sereno[query]` is not installed beside the server, 503 when its time is over.
+        409 where `sereno[query]` is not installed on the server, 503 on a timeout.
         """
-        if at_work.locked():
-            raise HTTPError(HTTPStatus.CONFLICT, "somebody asks the archive right now: wait for that answer")
-        async with at_work:
-            return await _asked(context, body, who.actor)
+        if running.locked():
+            raise HTTPError(HTTPStatus.CONFLICT, "another query of the archive is running: wait for its end")
+        async with running:
+            return await _query(context, body, who.actor)
 
     return router
 
 
-async def _asked(context: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
+async def _query(context: ServerContext, body: QueryBody, actor: str) -> QueryAnswer:
     settings = context.settings
     views = await context.read(archive_files.views(Span(None, body.from_at, body.to_at)))
-    said = {"sql": without_secrets(body.sql)[:KEPT], "from": body.from_at, "to": body.to_at}
-    given = {name: value for name, value in said.items() if value is not None}
+    fields = {"sql": without_secrets(body.sql)[:AUDITED_CHARS], "from": body.from_at, "to": body.to_at}
+    given = {name: value for name, value in fields.items() if value is not None}
     await context.change(audit.audit(actor, "archive.query", "archive", given))
     question = ArchiveQuestion(
         address=settings.archive_url or DISK,

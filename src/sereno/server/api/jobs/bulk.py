@@ -22,14 +22,14 @@ from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import check_theirs
 
 OperationId = Annotated[int, Path(ge=0, lt=2**63)]
-InBackground = Annotated[bool, Field(description="A worker does it; the answer is 202, with the operation.")]
+InBackground = Annotated[bool, Field(description="A worker does it; the response is 202, with the operation.")]
 PerSecond = Annotated[float, Field(ge=0.1, le=100_000)]
 
-# What else an operation answers that may go on in the background.
+# The other response of operations that may continue in the background.
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     int(HTTPStatus.ACCEPTED): {
         "model": BulkOperation,
-        "description": "With `in_background`: it goes on as this operation.",
+        "description": "With `in_background`: the operation that does it.",
     }
 }
 
@@ -42,19 +42,19 @@ def routes(context: ServerContext) -> Router:
     async def list_operations(who: Who, page: Annotated[Paging, Depends(paging)]) -> Page[BulkOperation]:
         """Bulk changes in the background, newest first."""
 
-        def look(most: int, before: int | None) -> Operation[list[BulkOperation]]:
+        def query(most: int, before: int | None) -> Operation[list[BulkOperation]]:
             return bulk.list_operations(most, before, tenant=who.tenant)
 
-        return await context.read(page_of(page, look, lambda line: line.id))
+        return await context.read(page_of(page, query, lambda line: line.id))
 
     @router.operation("GET", "/operations/{operation_id}", role="viewer", of_tenants=True)
     async def show_operation(operation_id: OperationId, who: Who) -> BulkOperation:
-        """How far one is. `waits_for`: what is missing for it to go on."""
+        """The progress of one. `waits_for`: what it waits for."""
         return await context.read(_theirs(operation_id, who))
 
     @router.operation("POST", "/operations/{operation_id}/stop", role="operator", of_tenants=True)
     async def stop_operation(operation_id: OperationId, who: Who) -> BulkOperation:
-        """It ends within a second. What was done stays done. 409 when it is over."""
+        """Stop it within a second. What was done stays done. 409 when it is over."""
 
         def operation() -> Operation[BulkOperation]:
             yield from _theirs(operation_id, who)
@@ -66,15 +66,15 @@ def routes(context: ServerContext) -> Router:
 
 
 def check_rate(rate: float | None, *, in_background: bool) -> None:
-    """At once is at once."""
+    """Refuse a rate for a change that runs at once."""
     if rate is not None and not in_background:
-        raise InvalidArguments('"rate" goes with "in_background" here: without it, everything is done at once')
+        raise InvalidArguments('"rate" needs "in_background": without it, everything is done at once')
 
 
 async def begun(
     context: ServerContext, count: Operation[Count], begin: Callable[[Count | None], Operation[BulkOperation]]
 ) -> Response:
-    """202, with the operation. What takes too long to count can still be done."""
+    """Start the operation; return 202. A count that takes too long is left out."""
     try:
         total = await context.read(count)
     except psycopg.errors.QueryCanceled:

@@ -40,7 +40,7 @@ JobId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 class JobSelection(BaseModel):
-    """Which jobs; everything that is given must hold. `q`: a search, as on the command line."""
+    """Which jobs; all given fields must match. `q`: a search, as on the command line."""
 
     q: str | None = Field(None, max_length=LONGEST)
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
@@ -62,7 +62,7 @@ class JobSelection(BaseModel):
 
 
 class NewJobBody(BaseModel):
-    """A job to be made."""
+    """A new job."""
 
     task: Name
     arguments: dict[str, Any] = {}
@@ -83,18 +83,18 @@ class RetryBody(BaseModel):
 
 
 class BulkBody(JobSelection):
-    """`dry_run`: only say what it would touch. `rate`: so many a second. `reason`: kept with the jobs."""
+    """`dry_run`: only count. `rate`: jobs per second. `reason`: stored with the jobs."""
 
     dry_run: bool = False
     in_background: InBackground = False
-    all: bool = Field(False, description="Really all of them, where nothing else is named.")
+    all: bool = Field(False, description="Confirms all jobs, where no filter is given.")
     rate: PerSecond | None = None
     reason: str | None = Field(None, max_length=500)
 
 
 @dataclass
 class CreatedJob:
-    """`created`: false where a job with this unique key was there already."""
+    """`created`: false if a job with this unique key existed."""
 
     id: int
     created: bool
@@ -109,7 +109,7 @@ class WhyAnswer:
 
 @dataclass
 class BulkAnswer:
-    """What was done; with `dry_run`, what would be. `conflicts`: those left alone whose unique key a live job has."""
+    """What was done; with `dry_run`, what would be. `conflicts`: left alone, as a live job has their unique key."""
 
     dry_run: bool
     total: int
@@ -124,12 +124,12 @@ class BulkAnswer:
 
 
 def of_theirs(wanted: JobFilter, who: Principal) -> JobFilter:
-    """What somebody of a tenant asks for is that tenant's; another's is nothing. Errors are found as they see them."""
+    """Return the filter for this user: their own tenant's jobs; viewers find errors only as masked."""
     return replace(wanted, tenant=their_tenant(who, wanted.tenant), masked=not sees_all(who))
 
 
 def searched(text: str | None) -> JobFilter:
-    """What a search means now. Its days are those of UTC: the same for everybody who asks."""
+    """Return the filter of a search now. Its days are days of UTC, the same for every user."""
     return jobs_wanted(text or "", datetime.now(UTC))
 
 
@@ -138,19 +138,19 @@ def asked_for(
     q: Annotated[
         str | None, Query(max_length=LONGEST, description="A search: state:dead tenant:r42 -tag:canary attempts:>3")
     ] = None,
-    states: Annotated[list[str] | None, Query(description="One of, repeatable.")] = None,
+    states: Annotated[list[str] | None, Query(description="One of these states, repeatable.")] = None,
     queue: str | None = None,
     task: str | None = None,
     tenant: str | None = None,
     tag: str | None = None,
-    error: Annotated[str | None, Query(description="Part of a reason, an error's type or message.")] = None,
+    error: Annotated[str | None, Query(description="Part of a reason, an error type or an error message.")] = None,
     unique_key: str | None = None,
     created_after: AwareDatetime | None = None,
     created_before: AwareDatetime | None = None,
     finished_after: AwareDatetime | None = None,
     finished_before: AwareDatetime | None = None,
 ) -> JobFilter:
-    """Which jobs a list shows."""
+    """The filter of a list."""
     given = JobFilter(
         states=states,
         queue=queue,
@@ -177,28 +177,28 @@ def routes(context: ServerContext) -> Router:
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[JobFilter, Depends(asked_for)]
     ) -> Page[JobLine]:
         """Live and finished jobs, newest first."""
-        look = partial(job_queries.list_jobs, of_theirs(wanted, who))
-        return await context.read(page_of(page, look, lambda line: line.id))
+        query = partial(job_queries.list_jobs, of_theirs(wanted, who))
+        return await context.read(page_of(page, query, lambda line: line.id))
 
     @router.operation("POST", "/jobs", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND], status_code=201)
     async def enqueue(body: NewJobBody, who: Who) -> CreatedJob:
-        """Make a job."""
+        """Enqueue a job."""
         given = body.model_dump(exclude={"task", "arguments"})
         options = JobOptions(**{**given, "tenant": their_tenant(who, body.tenant)})
         make_job = await context.job_maker(who)
-        # Large arguments take a while, in which the server answers others.
+        # Large arguments take a while to encode; the server handles other requests meanwhile.
         wanted = await asyncio.to_thread(lambda: make_job(body.task, _encoded(body.arguments), options))
         (made,) = await context.change(jobs.enqueue([wanted], actor=who.actor))
         return CreatedJob(made.id, made.created)
 
     @router.operation("GET", "/jobs/{job_id}", role="viewer", of_tenants=True)
     async def show(job_id: JobId, who: Who) -> jobs.JobDetail:
-        """One job with all its attempts, steps and progress. What looks like a secret in its arguments is hidden."""
+        """One job with all its attempts, steps and progress. Likely secrets in its arguments are masked."""
         return hidden(await context.read(_theirs(job_id, who)))
 
     @router.operation("GET", "/jobs/{job_id}/why", role="viewer", of_tenants=True)
     async def why_job(job_id: JobId, who: Who) -> WhyAnswer:
-        """Why it is where it is, in words."""
+        """Why the job is in its state, in words."""
 
         def operation() -> Operation[list[str]]:
             yield from _theirs(job_id, who)
@@ -212,11 +212,11 @@ def routes(context: ServerContext) -> Router:
 
 
 def _bulk(context: ServerContext, router: Router) -> None:
-    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": BulkAnswer, "responses": ACCEPTED}
 
-    @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/retry", role="operator", of_tenants=True, **options)
     async def retry(body: BulkBody, who: Who) -> BulkAnswer | Response:
-        """Finished jobs go back to work, under their own ids and with a fresh budget of tries."""
+        """Run finished jobs again, under their own ids and with a fresh retry budget."""
         wanted = await _open_to(context, who, body.filter(who))
         if body.dry_run:
             return _would(await context.read(jobs.count_retry(wanted)))
@@ -224,9 +224,9 @@ def _bulk(context: ServerContext, router: Router) -> None:
             return await _begun(context, who, "job.retry", body, wanted)
         return _did(await context.carry_out(jobs.retry(wanted, rate=body.rate, yes=body.all, actor=who.actor)))
 
-    @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/cancel", role="operator", of_tenants=True, **options)
     async def cancel(body: BulkBody, who: Who) -> BulkAnswer | Response:
-        """Waiting jobs end at once; running ones are asked to stop."""
+        """Cancel jobs: waiting ones end at once, running ones are requested to stop."""
         wanted = body.filter(who)
         if body.dry_run:
             return _would(await context.read(jobs.count_cancel(wanted)))
@@ -235,9 +235,9 @@ def _bulk(context: ServerContext, router: Router) -> None:
         check_rate(body.rate, in_background=False)
         return _did(await context.carry_out(jobs.cancel(wanted, reason=body.reason, yes=body.all, actor=who.actor)))
 
-    @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **answers)
+    @router.operation("POST", "/jobs/delete", role="admin", of_tenants=True, **options)
     async def delete(body: BulkBody, who: Who) -> BulkAnswer | Response:
-        """Gone for good, with their attempts. Refused when a running job is named."""
+        """Delete jobs for good, with their attempts. Refused for a running job."""
         wanted = body.filter(who)
         if body.dry_run:
             return _would(await context.read(jobs.count_delete(wanted)))
@@ -250,7 +250,7 @@ def _bulk(context: ServerContext, router: Router) -> None:
 def _again(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/jobs/{job_id}/retry", role="operator", of_tenants=True, status_code=201)
     async def retry_edited(job_id: JobId, body: RetryBody, who: Who) -> CreatedJob:
-        """A new job like one that has ended, with other arguments. Its tag `retry-of:ID` names the old one."""
+        """Enqueue a copy of a finished job with other arguments. Its tag `retry-of:ID` names the original."""
         make_job = await context.job_maker(who)
         row = (await context.read(_theirs(job_id, who))).job
         wanted = await asyncio.to_thread(lambda: bulk.edited(row, _encoded(body.arguments), make_job))
@@ -267,7 +267,7 @@ def _encoded(arguments: dict[str, Any]) -> bytes:
 
 
 async def _open_to(context: ServerContext, who: Principal, wanted: JobFilter) -> JobFilter:
-    """Without jobs of tasks that somebody may not have run; 403 for one that was named by its id."""
+    """Return the filter without tasks that this user may not run; 403 for such a job named by its id."""
     allowed = await context.open_tasks(who)
     if allowed is None:
         return wanted
@@ -292,7 +292,7 @@ def _theirs(job_id: int, who: Principal) -> Operation[jobs.JobDetail]:
     try:
         found = yield from jobs.show(job_id)
     except JobNotFound:
-        # To somebody of a tenant, in the same words as one that is somebody else's.
+        # For a tenant's user the same text as for a job of another tenant.
         raise (yield from gone("job", job_id, who)) from None
     check_theirs(who, found.job.tenant, f"job {job_id}")
     return found

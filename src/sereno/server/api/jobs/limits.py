@@ -1,4 +1,4 @@
-"""Limits: how many at once, how many in a time; changed, closed, opened while everything runs. And weights."""
+"""Limits and weights: list, change, close and open them while workers run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Key = Annotated[str, Field(max_length=NAME_LIMIT)]
 
 @dataclass
 class LimitLine:
-    """A limit as it holds now, and in words (`says`); `declared`: what the code says. Counts go to a thousand."""
+    """A limit as it is now, and in words (`says`); `declared`: as in the code. Counts go up to a thousand."""
 
     name: str
     says: str
@@ -59,7 +59,7 @@ class LimitLine:
 
 @dataclass
 class KeyLine:
-    """One key of a limit: the jobs that are in, its tokens, until when it is closed, how many ready jobs wait."""
+    """One key of a limit: the jobs that hold a slot, its tokens, until when it is closed, how many ready jobs wait."""
 
     key: str
     held: list[int]
@@ -72,14 +72,14 @@ class KeyLine:
 
 @dataclass
 class LimitPage:
-    """One limit, and those of its keys that matter most: closed, waited for, in use."""
+    """One limit and the most relevant of its keys: closed, waited for, in use."""
 
     limit: LimitLine
     keys: list[KeyLine]
 
 
 class LimitNumbersBody(BaseModel):
-    """Either `slots`, how many at once; or `rate`, how many in `per`, with `burst` of them together."""
+    """Either `slots`, jobs at once; or `rate`, jobs per `per`, with bursts of `burst`."""
 
     slots: int | None = Field(None, ge=0, le=MOST_SLOTS)
     rate: Number | None = None
@@ -89,40 +89,40 @@ class LimitNumbersBody(BaseModel):
 
 
 class LimitNumbersAnswer(LimitNumbersBody):
-    """`queue`: it holds for this queue as a whole, and is made if there is none."""
+    """`queue`: the limit applies to this whole queue, and is created if it does not exist."""
 
     queue: str | None = Field(None, max_length=NAME_LIMIT)
 
 
 class CloseBody(BaseModel):
-    """For how long. `key`: only this one; a limit that counts keys apart needs it."""
+    """For how long. `key`: only this key; required for a limit with keys."""
 
     seconds: Length
     key: Key | None = None
 
 
 class OpenBody(BaseModel):
-    """`key`: only this one; without it, all that are closed."""
+    """`key`: only this key; without it, all closed keys."""
 
     key: Key | None = None
 
 
 class Weight(BaseModel):
-    """So many turns for one of the others; 1 is as everybody else."""
+    """Turns per turn of a key with weight 1, the default."""
 
     weight: float = Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)
 
 
 @dataclass
 class ResetAnswer:
-    """`limit`: as the code says; null where no code declares it, so that it is gone."""
+    """`limit`: as in the code; null if no code declares it, so that it is gone."""
 
     limit: LimitLine | None
 
 
 @dataclass
 class ClosedKey:
-    """Until when nothing starts under it."""
+    """Until when nothing starts under the limit."""
 
     until: datetime
 
@@ -136,7 +136,7 @@ class OpenedKey:
 
 @dataclass
 class WeightAnswer:
-    """What a fair key weighs now."""
+    """The weight of a fair key."""
 
     key: str
     weight: float
@@ -148,17 +148,17 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/limits", role="viewer")
     async def list_limits(
-        pattern: Annotated[str | None, Query(max_length=NAME_LIMIT, description="A name; * is anything.")] = None,
-        limit: Annotated[int, Query(ge=1, le=BOUND, description="So many at most.")] = BOUND,
+        pattern: Annotated[str | None, Query(max_length=NAME_LIMIT, description="A name; * matches all.")] = None,
+        limit: Annotated[int, Query(ge=1, le=BOUND, description="Maximum number of items.")] = BOUND,
     ) -> Page[LimitLine]:
-        """What each limit says, how much of it is in use, who changed it."""
+        """Limits, how much of each is in use, and who changed it."""
         return Page([_line(row) for row in await context.read(limits.list_limits(pattern, most=limit))])
 
     @router.operation("GET", "/limits/{name:path}", role="viewer", also=NO_SUCH)
     async def show(
         name: Name,
         key: Annotated[str | None, Query(max_length=NAME_LIMIT, description="Only this key.")] = None,
-        keys: Annotated[int, Query(ge=1, le=BOUND, description="So many keys at most.")] = 20,
+        keys: Annotated[int, Query(ge=1, le=BOUND, description="Maximum number of keys.")] = 20,
     ) -> LimitPage:
         """One limit, with its keys: closed ones first, then those that jobs wait for, then those in use."""
         found = await context.read(_known(limits.show(name, key=key, keys=keys)))
@@ -173,17 +173,17 @@ def routes(context: ServerContext) -> Router:
 def _change(context: ServerContext, router: Router) -> None:
     @router.operation("PUT", "/limits/{name:path}", role="admin", also=NO_SUCH)
     async def change(name: Name, body: LimitNumbersAnswer, who: Who) -> LimitLine:
-        """Other numbers for a limit. They hold at once and everywhere, until it is reset; what runs goes on."""
+        """Change the numbers of a limit. They apply at once and everywhere, until a reset; running jobs continue."""
         return _line(await context.change(_known(limits.change(name, **body.model_dump(), actor=who.actor))))
 
     @router.operation("PUT", "/queues/{name:path}/limit", role="admin", also=NO_SUCH)
     async def change_queue(name: Name, body: LimitNumbersBody, who: Who) -> LimitLine:
-        """The same for a queue as a whole, also for one that no code limits."""
+        """Change or create the limit of a whole queue."""
         return _line(await context.change(limits.change(queue=name, **body.model_dump(), actor=who.actor)))
 
     @router.operation("POST", "/limits/{name:path}/reset", role="admin", also=NO_SUCH)
     async def reset(name: Name, who: Who) -> ResetAnswer:
-        """What the code says holds again. A limit that no code declares is taken away."""
+        """Return to the limit as declared in the code. A limit that no code declares is removed."""
         row = await context.change(_known(limits.reset(name, actor=who.actor)))
         return ResetAnswer(None if row is None else _line(row))
 
@@ -191,14 +191,14 @@ def _change(context: ServerContext, router: Router) -> None:
 def _close(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/limits/{name:path}/close", role="operator", also=NO_SUCH)
     async def close(name: Name, body: CloseBody, who: Who) -> ClosedKey:
-        """Start nothing under it for a while. What runs goes on; what was closed for longer stays so."""
+        """Start no jobs under the limit for a while. Running jobs continue; a longer closure stays."""
         return ClosedKey(
             await context.change(_known(limits.close(name, body.seconds, key=body.key, actor=who.actor))),
         )
 
     @router.operation("POST", "/limits/{name:path}/open", role="operator", also=NO_SUCH)
     async def reopen(name: Name, who: Who, body: OpenBody | None = None) -> OpenedKey:
-        """Start again what was closed."""
+        """Open what was closed."""
         key = None if body is None else body.key
         return OpenedKey(await context.change(_known(limits.reopen(name, key=key, actor=who.actor))))
 
@@ -206,7 +206,7 @@ def _close(context: ServerContext, router: Router) -> None:
 def _weigh(context: ServerContext, router: Router) -> None:
     @router.operation("GET", "/weights", role="viewer")
     async def list_weights() -> Page[WeightLine]:
-        """Fair keys that do not weigh 1. The heaviest come first."""
+        """Fair keys with a weight other than 1, heaviest first."""
         return Page(await context.read(weights.list_weights()))
 
     @router.operation("PUT", "/weights/{key:path}", role="admin", also=NO_SUCH)
@@ -217,7 +217,7 @@ def _weigh(context: ServerContext, router: Router) -> None:
 
 
 def _known(operation: Operation[T]) -> Operation[T]:
-    """404 for a limit that is not there, with a word about which there are."""
+    """404 for an unknown limit; the message names the known ones."""
     try:
         return (yield from operation)
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""Queues as they stand, and what is stopped: queues, tasks, tenants."""
+"""Queues and their state; pause and resume queues, tasks and tenants."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,21 +20,21 @@ from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.tenant_scope import check_theirs
 from sereno.text import NAME_LIMIT, check_text
 
-# Names may hold slashes: what follows is found from the end.
+# Names may contain slashes: the suffix of a path is matched from the end.
 Name = Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)]
-# A name with a line break is in no path.
+# A name with a line break matches no path.
 NO_SUCH = [HTTPStatus.NOT_FOUND]
 
 
 class PauseBody(BaseModel):
-    """`note`: why; shown wherever somebody wonders."""
+    """`note`: the reason, which the dashboard and the command line show."""
 
     note: str | None = Field(None, max_length=500)
 
 
 @dataclass
 class PauseAnswer:
-    """How it is now. `changed`: false where it was so already."""
+    """The state now. `changed`: false if it was already so."""
 
     kind: PauseKind
     name: str
@@ -43,17 +43,17 @@ class PauseAnswer:
 
 
 def routes(context: ServerContext) -> Router:
-    """`/queues`, `/pauses`, and stopping things by name."""
+    """`/queues`, `/pauses`, and pausing by name."""
     router = Router(context, "queues")
 
     @router.operation("GET", "/queues", role="viewer")
     async def list_queues() -> Page[QueueLine]:
-        """Every queue that has work, a worker or a pause."""
+        """Queues that have jobs, a worker or a pause."""
         return Page(await context.read(queues.list_queues()))
 
     @router.operation("GET", "/pauses", role="viewer", of_tenants=True)
     async def list_pauses(who: Who) -> Page[PauseRow]:
-        """Everything that is stopped: queues, tasks, tenants. Somebody of a tenant sees that tenant's own."""
+        """All pauses: queues, tasks, tenants. A user of one tenant sees that tenant's own."""
         names = None if who.tenant is None else [who.tenant]
         return Page([row for row in await context.read(queues.list_pauses(names)) if _is_theirs(row, who)])
 
@@ -66,37 +66,37 @@ def routes(context: ServerContext) -> Router:
 def _stop_queues(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/queues/{name:path}/pause", role="operator", also=NO_SUCH)
     async def pause_queue(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
-        """Start no more jobs of this queue. What runs goes on; new jobs are taken and wait."""
+        """Start no more jobs of this queue. Running jobs continue; new jobs are accepted and wait."""
         return await _pause(context, "queue", name, who, body)
 
     @router.operation("POST", "/queues/{name:path}/resume", role="operator", also=NO_SUCH)
     async def resume_queue(name: Name, who: Who) -> PauseAnswer:
-        """Start the jobs of this queue again."""
+        """Start jobs of this queue again."""
         return await _resume(context, "queue", name, who)
 
 
 def _stop_tasks(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/tasks/{name:path}/pause", role="operator", also=NO_SUCH)
     async def pause_task(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
-        """Start no more jobs of this task. What runs goes on; new jobs are taken and wait."""
+        """Start no more jobs of this task. Running jobs continue; new jobs are accepted and wait."""
         return await _pause(context, "task", name, who, body)
 
     @router.operation("POST", "/tasks/{name:path}/resume", role="operator", also=NO_SUCH)
     async def resume_task(name: Name, who: Who) -> PauseAnswer:
-        """Start the jobs of this task again."""
+        """Start jobs of this task again."""
         return await _resume(context, "task", name, who)
 
 
 def _stop_tenants(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/tenants/{name:path}/pause", role="operator", of_tenants=True, also=NO_SUCH)
     async def pause_tenant(name: Name, who: Who, body: PauseBody | None = None) -> PauseAnswer:
-        """Start no more jobs of this tenant. What runs goes on; new jobs are taken and wait."""
+        """Start no more jobs of this tenant. Running jobs continue; new jobs are accepted and wait."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _pause(context, "tenant", name, who, body)
 
     @router.operation("POST", "/tenants/{name:path}/resume", role="operator", of_tenants=True, also=NO_SUCH)
     async def resume_tenant(name: Name, who: Who) -> PauseAnswer:
-        """Start the jobs of this tenant again. Its own people can undo what they did, and not what the house did."""
+        """Start jobs of this tenant again. Its own users can end only a pause that they set themselves."""
         check_theirs(who, name, f"tenant {name!r:.60}")
         return await _resume(context, "tenant", name, who)
 
@@ -123,9 +123,9 @@ async def _resume(context: ServerContext, kind: PauseKind, name: str, who: Princ
 
 
 def _check_resumable(pause: PauseRow, who: Principal) -> None:
-    """403 for what the house has stopped. Nobody else's people can stop a tenant."""
+    """403 for a pause that an operator of the server has set; users of other tenants cannot set one."""
     if not pause.by_tenant:
-        reason = f"it was not somebody of {who.tenant} who paused it: ask those who run this server"
+        reason = f"no user of {who.tenant} set this pause: ask an operator of this server to resume it"
         raise HTTPError(HTTPStatus.FORBIDDEN, reason)
 
 

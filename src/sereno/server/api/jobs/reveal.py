@@ -1,4 +1,4 @@
-"""The arguments of a job in the clear, for those who may change it; that they looked is written down."""
+"""The unmasked arguments of a job, for operators; every access is recorded in the audit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/jobs/{job_id}/reveal", role="operator", of_tenants=True)
     async def reveal_job(job_id: JobId, who: Who) -> RevealedArguments:
-        """The arguments without masks. Elsewhere what looks like a secret is hidden; the audit says who looked here."""
+        """The unmasked arguments of a job. Elsewhere likely secrets are masked; the audit records each call."""
 
         def operation() -> Operation[Mapping[str, Any]]:
             try:

@@ -1,4 +1,4 @@
-"""Workers: who is at work, and who was lately."""
+"""Workers: those that run, and those that ended lately."""
 
 from sereno.jobs.rows import SessionRow
 from sereno.server.api.paging import Page
@@ -13,7 +13,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/workers", role="viewer")
     async def list_workers() -> Page[SessionRow]:
-        """Workers that live, then those that ended within a day."""
+        """Workers that run, then those that ended within a day."""
         return Page(await context.read(workers.list_workers()))
 
     return router

@@ -1,4 +1,4 @@
-"""What needs a person, the rules that say who is told, and what was told."""
+"""Alert conditions, alert rules that notify people of them, and past alerts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ GONE = [HTTPStatus.NOT_FOUND]
 
 
 class TargetBody(BaseModel):
-    """`address` as it is shown, with its …, stays the one that it was. `keys`: such as the secrets of a webhook."""
+    """`address`: given masked with its …, it stays unchanged. `keys`: such as the secrets of a webhook."""
 
     channel: Name
     address: str = Field(min_length=1, max_length=2000)
@@ -37,7 +37,7 @@ class TargetBody(BaseModel):
 
 
 class LogBody(BaseModel):
-    """So many lines of the log, at this level or above, within so many seconds."""
+    """`count` log lines at this level or above, within `within` seconds."""
 
     level: Literal["debug", "info", "warning", "error", "critical"] = "error"
     event: Name | None = None
@@ -46,7 +46,7 @@ class LogBody(BaseModel):
 
 
 class RuleBody(BaseModel):
-    """Who is told of what. Left out, `kinds` are all of them; `log` is over lines of the log instead."""
+    """Who is notified of which conditions. Without `kinds`, of all of them; `log`: of log lines instead."""
 
     to: list[TargetBody] = Field(min_length=1, max_length=MOST_TARGETS)
     kinds: list[Name] | None = Field(None, max_length=100)
@@ -55,9 +55,9 @@ class RuleBody(BaseModel):
     tenant: Name | None = None
     queue: Name | None = None
     task: Name | None = None
-    for_seconds: float = Field(0.0, ge=0, le=7 * DAY, description="It must last so long before anybody is told.")
+    for_seconds: float = Field(0.0, ge=0, le=7 * DAY, description="Seconds it must last before a notification.")
     again_seconds: float = Field(
-        AGAIN, ge=60, le=30 * DAY, description="While it lasts, it is told again after so long."
+        AGAIN, ge=60, le=30 * DAY, description="Seconds after which a lasting condition is notified again."
     )
     enabled: bool = True
     note: str | None = Field(None, max_length=500)
@@ -70,14 +70,14 @@ class RuleBody(BaseModel):
 
 
 class SilenceBody(BaseModel):
-    """`until`: nobody is told before then; null tells again."""
+    """`until`: no notification before then; null ends the silence."""
 
     until: AwareDatetime | None
 
 
 @dataclass
 class AlertConditionLine:
-    """One thing that needs a person. `words` is `said` with its `values` filled in."""
+    """One condition that needs attention. `words` is `said` with its `values` filled in."""
 
     kind: str
     subject: str
@@ -103,10 +103,10 @@ def routes(context: ServerContext) -> Router:
     @router.operation("GET", "/attention", role="viewer", of_tenants=True)
     async def what_needs_a_person(
         who: Who,
-        tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of this alone.")] = None,
+        tenant: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Only its own.")] = None,
         late: Annotated[float, Query(ge=1, le=DAY, description="Seconds that a ready job may wait.")] = 60.0,
     ) -> Page[AlertConditionLine]:
-        """Everything that needs a person, the worst first. Somebody of a tenant sees that tenant's own."""
+        """Conditions that need attention, the worst first. A user of one tenant sees that tenant's own."""
         found = await context.read(attention(context.settings, tenant=their_tenant(who, tenant), late=late))
         return Page([_line(each) for each in found])
 
@@ -114,15 +114,15 @@ def routes(context: ServerContext) -> Router:
     async def list_alerts(
         page: Annotated[Paging, Depends(paging)],
         rule: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
-        state: Annotated[Literal["open", "past"] | None, Query(description="All of them, unless given.")] = None,
+        state: Annotated[Literal["open", "past"] | None, Query(description="Without it, both.")] = None,
     ) -> Page[AlertRow]:
-        """What rules have found, newest first: what lasts, and what is over."""
-        look = partial(alerts.list_alerts, rule=rule, is_open=None if state is None else state == "open")
-        return await context.read(page_of(page, look, lambda row: row.id))
+        """Alerts, newest first: open ones and past ones."""
+        query = partial(alerts.list_alerts, rule=rule, is_open=None if state is None else state == "open")
+        return await context.read(page_of(page, query, lambda row: row.id))
 
     @router.operation("POST", "/alerts/{alert_id}/silence", role="operator", also=GONE)
     async def silence(alert_id: AlertId, body: SilenceBody, who: Who) -> AlertRow:
-        """Tell nobody of an open alert before a time, nor of its end."""
+        """Send no notifications of an open alert before a time, nor of its end."""
         found = await context.change(alerts.silence(alert_id, body.until, actor=who.actor))
         if found is None:
             raise not_found(f"open alert {alert_id}")
@@ -135,7 +135,7 @@ def routes(context: ServerContext) -> Router:
 def _rules(context: ServerContext, router: Router) -> None:
     @router.operation("GET", "/alerts/rules", role="viewer")
     async def list_rules() -> Page[RuleLine]:
-        """Who is told of what. Addresses are masked, for everybody."""
+        """Alert rules. Addresses are masked, for every user."""
         return Page(await context.read(alerts.list_rules()))
 
     @router.operation("GET", "/alerts/rules/{name}", role="viewer", also=GONE)
@@ -148,19 +148,19 @@ def _rules(context: ServerContext, router: Router) -> None:
 
     @router.operation("PUT", "/alerts/rules/{name}", role="admin")
     async def set_rule(name: RuleName, body: RuleBody, who: Who) -> RuleLine:
-        """Make a rule, or change the one of this name to be so."""
+        """Create a rule, or replace the one of this name."""
         check = context.app.alerts.checked
         return await context.change(alerts.set_rule(body.rule(name), check=check, actor=who.actor))
 
     @router.operation("DELETE", "/alerts/rules/{name}", role="admin", also=GONE, status_code=204)
     async def remove_rule(name: RuleName, who: Who) -> None:
-        """It tells nobody any more; what it had open is over."""
+        """Delete a rule; its open alerts end."""
         if not await context.change(alerts.remove_rule(name, actor=who.actor)):
             raise not_found(f"alert rule {name!r:.60}")
 
     @router.operation("POST", "/alerts/rules/{name}/test", role="operator", also=GONE)
     async def test_rule(name: RuleName, who: Who) -> TestedRule:
-        """Send a message to each target that says it is a test. A worker does so, by jobs of its own."""
+        """Send a test message to each target. A worker does so, by jobs of its own."""
         if await context.read(alerts.show_rule(name)) is None:
             raise not_found(f"alert rule {name!r:.60}")
         return TestedRule(await context.change(alerts.try_rule(name, actor=who.actor)))

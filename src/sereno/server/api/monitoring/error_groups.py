@@ -1,4 +1,4 @@
-"""Errors: failures by kind, since when, how often, and for whom; mute those that are known."""
+"""Error groups: failures by kind, since when, how often, and for which tenants; mute known ones."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -17,23 +17,23 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.search_access import searched
 
-Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As a list of errors has it.")]
-Since = Annotated[str, Query(max_length=50, description="So far back, at most 30 days: 1h, 24h, 7d.")]
+Fingerprint = Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="As in the list of errors.")]
+Since = Annotated[str, Query(max_length=50, description="Age of the oldest failures, at most 30 days: 1h, 24h, 7d.")]
 
 
 class MuteBody(BaseModel):
-    """Until a moment, or for a length of time; without either it is heard again."""
+    """Until a time, or for a duration; without either the error is unmuted."""
 
     until: AwareDatetime | None = None
     length: str | None = Field(None, alias="for", max_length=50, description='Such as "8h", at most 30 days.')
-    note: str | None = Field(None, max_length=LONGEST_NOTE, description="Why; an empty one takes the note away.")
+    note: str | None = Field(None, max_length=LONGEST_NOTE, description="The reason; an empty one removes the note.")
 
     def moment(self) -> datetime | None:
         return self.until if self.length is None else datetime.now(UTC) + timedelta(seconds=span(self.length))
 
 
 def routes(context: ServerContext) -> Router:
-    """`/errors`. Its messages are of any tenant: nobody of one tenant alone sees them."""
+    """`/errors`. Messages are of any tenant, so no operation here is for users of one tenant."""
     router = Router(context, "errors")
 
     @router.operation("GET", "/errors", role="viewer")
@@ -42,14 +42,14 @@ def routes(context: ServerContext) -> Router:
         page: Annotated[Paging, Depends(paging)],
         since: Since = "24h",
         task: str | None = None,
-        tenant: Annotated[str | None, Query(description="Counted for this one alone.")] = None,
+        tenant: Annotated[str | None, Query(description="Count failures of this tenant only.")] = None,
         sort: Annotated[Sort, Query(description="The latest first, or the most frequent.")] = "last",
         muted: Annotated[bool, Query(description="Also those that are muted.")] = False,
         q: Annotated[
             str | None, Query(max_length=LONGEST, description="A search: task:menu type:OSError count:>10 reset")
         ] = None,
     ) -> Page[ErrorGroup]:
-        """Kinds of failure that were seen of late. `next` is the number of those before."""
+        """Error groups with recent failures. `next`: how many groups came before the next page."""
         skip = page.skip + min(page.before or 0, MOST_GROUPS)
         found = await context.read(
             error_operations.list_groups(
@@ -67,7 +67,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/errors/{fingerprint}", role="viewer")
     async def show(fingerprint: Fingerprint, since: Since = "24h") -> ErrorDetail:
-        """One kind: its hours, whom it hit, its dead letters, and the newest one with its traceback."""
+        """One error group: its hours, affected tenants, dead letters, and the newest failure with its traceback."""
         found = await context.read(error_operations.show(fingerprint, since=since))
         if found is None:
             raise not_found(f"error {fingerprint}")
@@ -75,7 +75,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/errors/{fingerprint}/mute", role="operator")
     async def mute(fingerprint: Fingerprint, body: MuteBody, who: Who) -> ErrorGroup:
-        """Leave it out of lists until then; its failures are counted all the same."""
+        """Leave the group out of lists until then; its failures are still counted."""
         changed = error_operations.mute(fingerprint, body.moment(), note=body.note, actor=who.actor)
         found = await context.change(changed)
         if found is None:

@@ -1,4 +1,4 @@
-"""Figures for a dashboard, none of which is counted to answer: what becomes of deliveries, providers and jobs."""
+"""Figures for dashboards, from stored counters: deliveries, providers and jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,20 +23,18 @@ MOST_TENANTS = 100
 
 Text = Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT)]
 Minutes = Annotated[
-    float, Query(gt=0, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Of the last so many seconds.")
+    float, Query(gt=0, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Range in seconds, until now.")
 ]
 Hours = Annotated[
     float,
-    Query(gt=0, le=figures.LONGEST_HOURS, allow_inf_nan=False, description="Of the last so many seconds, whole hours."),
+    Query(gt=0, le=figures.LONGEST_HOURS, allow_inf_nan=False, description="Range in seconds, until now; whole hours."),
 ]
-Step = Annotated[
-    float, Query(ge=60, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Seconds of each step.")
-]
+Step = Annotated[float, Query(ge=60, le=figures.LONGEST_MINUTES, allow_inf_nan=False, description="Seconds per step.")]
 
 
 @dataclass
 class JobStep:
-    """Attempts that ended in a span of time; half of them, and all but one of twenty, waited and ran no longer."""
+    """Attempts that ended in a span of time; median and 95th percentile of how long they waited and ran."""
 
     at: datetime
     succeeded: int
@@ -53,7 +51,7 @@ class JobStep:
 
 @dataclass
 class JobFigures:
-    """`tenants`: those for whom most work was done, by whole hours; empty where a queue or task is asked for."""
+    """`tenants`: those with the most work, by whole hours; empty with `queue` or `task`."""
 
     steps: list[JobStep]
     tenants: list[TenantFigures]
@@ -74,7 +72,7 @@ def routes(context: ServerContext) -> Router:
     ) -> Funnel:
         """How many deliveries were matched, skipped and why, sent, accepted, delivered, read, or failed, by the hour.
 
-        Of a tenant, or of a kind of event, not of both.
+        Filter by `tenant` or by `event`, not by both.
         """
         whose = their_tenant(who, tenant)
         found = figures.funnel(since, step=step, tenant=whose, event=event, channel=channel)
@@ -82,14 +80,14 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/figures/channels", role="viewer")
     async def channels(since: Minutes = figures.HOUR, step: Step = 60.0, channel: Text = None) -> Page[ChannelHealth]:
-        """How providers fare: what they were given, what they said, how long receipts take, and who is paused."""
+        """Health of providers: messages sent, their responses, how long receipts take, and what is paused."""
         return Page(await context.read(figures.channel_health(since, step=step, channel=channel)))
 
     @router.operation("GET", "/figures/jobs", role="viewer")
     async def jobs(
         since: Minutes = figures.HOUR, step: Step = 60.0, queue: Text = None, task: Text = None
     ) -> JobFigures:
-        """Attempts that ended, how long they waited and ran; and the tenants for whom most was done."""
+        """Attempts that ended, how long they waited and ran; and the tenants with the most work."""
         return await context.read(_jobs(since, step, queue, task))
 
     return router

@@ -1,4 +1,4 @@
-"""The central log: what handlers and the engine had to say."""
+"""The central log: lines of handlers and of the engine."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from sereno.telemetry.central_log import LogDetail, LogLine, list_lines
 from sereno.telemetry.log_search import lines_wanted
 
 LineId = Annotated[int, Path(ge=0, lt=2**63)]
-Sought = Annotated[
+SearchText = Annotated[
     str | None, Query(max_length=LONGEST, description="A search: level:error event:job.* tenant:r42 at:2h.. reset")
 ]
 
@@ -32,8 +32,8 @@ def routes(context: ServerContext) -> Router:
     router = Router(context, "logs")
 
     @router.operation("GET", "/logs", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
-    async def list_log(who: Who, page: Annotated[Paging, Depends(paging)], q: Sought = None) -> Page[LogLine]:
-        """Lines of the log, newest first. Days of a search are those of UTC."""
+    async def list_log(who: Who, page: Annotated[Paging, Depends(paging)], q: SearchText = None) -> Page[LogLine]:
+        """Log lines, newest first. Days of a search are days of UTC."""
         wanted = lines_wanted(q or "", datetime.now(UTC))
         theirs = replace(wanted, tenant=their_tenant(who, wanted.tenant))
         return await context.read(page_of(page, partial(list_lines, theirs), lambda line: line.id))
@@ -51,7 +51,7 @@ def _theirs(line_id: int, who: Principal) -> Operation[LogDetail]:
     try:
         found = yield from log_search.show(line_id)
     except ConfigurationError:
-        # In the same words as one that is somebody else's.
+        # The same text as for a line of another tenant.
         raise not_found(what) from None
     check_theirs(who, found.tenant, what)
     return found

@@ -1,4 +1,4 @@
-"""How far the schema is. The server's login may not change it, and shall not: `sereno migrate` does."""
+"""The state of the schema. The server's database role cannot change it: `sereno migrate` does."""
 
 from sereno.monitoring import migrations
 from sereno.monitoring.migrations import SchemaStatus
@@ -12,7 +12,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/migrations", role="viewer")
     async def show_migrations() -> SchemaStatus:
-        """Which migrations are applied and which are not. To apply them is for the owner: `sereno migrate`."""
+        """Applied and pending migrations. The owner of the schema applies them: `sereno migrate`."""
         return await context.read(migrations.status(context.settings.schema))
 
     return router

@@ -1,4 +1,4 @@
-"""The house as a whole: status, health, figures, settings, who did what, and which tasks there are."""
+"""The system as a whole: status, health, figures, settings, audit and tasks."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,16 +35,16 @@ from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.search_access import searched
 from sereno.text import NAME_LIMIT
 
-# All questions of a proof together; the command line has more time.
+# Timeout in seconds of all checks of a verification together; the command line has more time.
 VERIFY_SECONDS = 120.0
 AN_HOUR = 3600.0
-# In a subject, beside a name: "recipient …, tenant …".
+# An audit subject may hold two names: "recipient …, tenant …".
 LONGEST_SUBJECT = 2 * NAME_LIMIT
 
 
 @dataclass
 class Me:
-    """Whoever asks. `tenant`: whose things they see; null for all."""
+    """The current user. `tenant`: the only tenant they can access; null for all."""
 
     name: str
     role: Role
@@ -60,7 +60,7 @@ class Health:
 
 
 class InvariantAnswer(BaseModel):
-    """`all`: look at every row, not only at the newest. `seconds`: no single question takes longer."""
+    """`all`: check every row, not only the newest. `seconds`: the timeout of each query."""
 
     all: bool = False
     seconds: float = Field(default=verify.TIMEOUT, gt=0, le=verify.TIMEOUT, allow_inf_nan=False)
@@ -68,7 +68,7 @@ class InvariantAnswer(BaseModel):
 
 @dataclass
 class VerifyAnswer:
-    """`holds`: no promise is broken."""
+    """`holds`: no invariant is violated."""
 
     holds: bool
     proofs: list[InvariantResult]
@@ -76,7 +76,7 @@ class VerifyAnswer:
 
 @dataclass
 class LastTick:
-    """How the scheduler's last pass over what was due went; nulls where none has run. `fires`: jobs that it made."""
+    """The scheduler's last pass over due schedules; nulls if none has run. `fires`: jobs that it created."""
 
     at: datetime | None
     seconds_ago: float | None
@@ -89,7 +89,7 @@ class LastTick:
 
 @dataclass
 class Durations:
-    """Half of them, and all but one of twenty, took no longer than so many seconds; null without any."""
+    """Median and 95th percentile in seconds; null without data."""
 
     median: float | None
     p95: float | None
@@ -125,7 +125,7 @@ class Metrics:
 
 @dataclass
 class Retry:
-    """How often it is tried again, and after how long, in seconds: `delays`, or `first` times `factor` up to `cap`."""
+    """How often it is retried, and after how many seconds: `delays`, or `first` times `factor` up to `cap`."""
 
     retries: int
     first: float
@@ -160,7 +160,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/me", role="viewer", of_tenants=True)
     async def me(who: Who) -> Me:
-        """Whoever asks, as the server knows them."""
+        """The current user."""
         return Me(who.name, who.role, who.tenant)
 
     @router.operation("GET", "/status", role="viewer")
@@ -170,7 +170,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/metrics", role="viewer")
     async def metrics() -> Metrics:
-        """Figures: the last tick and how long it took, what waits, what runs, what finished, how each task fares."""
+        """Figures: the last tick and its duration, what waits, runs and finished, and results by task."""
         return await context.read(_metrics())
 
     @router.operation("GET", "/tasks", role="viewer")
@@ -185,22 +185,22 @@ def routes(context: ServerContext) -> Router:
 
 
 def _health(context: ServerContext, router: Router) -> None:
-    at_work = asyncio.Lock()
+    running = asyncio.Lock()
 
     @router.operation("GET", "/doctor", role="viewer")
-    async def look() -> Health:
-        """Look for trouble, and say what helps."""
+    async def diagnose() -> Health:
+        """Check for problems, and say what helps."""
         checks = await context.read(doctor.doctor(context.settings))
         return Health(all(check.level != "fail" for check in checks), checks)
 
     @router.operation("POST", "/verify", role="admin")
     async def prove(body: InvariantAnswer | None = None) -> VerifyAnswer:
-        """Prove the invariants on the live database, reading only; one at a time. It may take a while."""
+        """Check the invariants on the live database, reading only; one check at a time. It may take a while."""
         wanted = body or InvariantAnswer()
-        if at_work.locked():
-            raise HTTPError(HTTPStatus.CONFLICT, "somebody is proving them right now: wait for that answer")
+        if running.locked():
+            raise HTTPError(HTTPStatus.CONFLICT, "another verification is running: try again when it has finished")
         window = None if wanted.all else verify.WINDOW
-        async with at_work:
+        async with running:
             found = await _bounded(
                 context, verify.verify(lease=context.settings.lease, window=window, timeout=wanted.seconds)
             )
@@ -218,17 +218,17 @@ def _record(context: ServerContext, router: Router) -> None:
         who: Who,
         page: Annotated[Paging, Depends(paging)],
         subject: Annotated[
-            str | None, Query(max_length=LONGEST_SUBJECT, description='Of this alone, such as "queue ifood".')
+            str | None, Query(max_length=LONGEST_SUBJECT, description='Only this subject, such as "queue ifood".')
         ] = None,
-        actor: Annotated[str | None, Query(max_length=NAME_LIMIT, description="By this one alone.")] = None,
+        actor: Annotated[str | None, Query(max_length=NAME_LIMIT, description="Only by this actor.")] = None,
         action: Annotated[
-            str | None, Query(max_length=NAME_LIMIT, description='"queue.pause", or "queue" for all of it.')
+            str | None, Query(max_length=NAME_LIMIT, description='"queue.pause", or "queue" for all of its actions.')
         ] = None,
         q: Annotated[
             str | None, Query(max_length=LONGEST, description="A search: actor:maria action:schedule.* at:1d..")
         ] = None,
     ) -> Page[AuditRow]:
-        """Who did what, newest first. By whom and what are looked for among the newest lines."""
+        """Audit entries, newest first. `actor` and `action` are searched among the newest entries."""
         search_params = searched(q, AUDIT_FIELDS, who)
 
         found, has_more = await context.read(
@@ -247,13 +247,13 @@ def _record(context: ServerContext, router: Router) -> None:
 
 
 async def _bounded(context: ServerContext, operation: Operation[list[InvariantResult]]) -> list[InvariantResult]:
-    """It sets up its transaction itself, so it is given a bare one."""
+    """Run the verification, which sets up its transaction itself."""
     try:
         async with asyncio.timeout(VERIFY_SECONDS):
             return await context.database.arun(operation)
     except (TimeoutError, QueryCanceled):
         raise HTTPError(
-            HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long: `sereno verify` on the command line has more time"
+            HTTPStatus.SERVICE_UNAVAILABLE, "the verification takes too long: run `sereno verify`, which has more time"
         ) from None
 
 

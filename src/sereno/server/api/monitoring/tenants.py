@@ -1,4 +1,4 @@
-"""Tenants: for whom work was done, how much of all of it, and who is stopped."""
+"""Tenants: how much work each had, its share of the total, and which are paused."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from sereno.text import NAME_LIMIT
 
 @dataclass
 class TenantShare:
-    """One tenant. `share`: of all the seconds of work, from 0 to 1. `schedules`: counted to a thousand."""
+    """One tenant. `share`: of the run time of all jobs, from 0 to 1. `schedules`: counted up to a thousand."""
 
     tenant: str
     ended: int
@@ -41,7 +41,7 @@ def routes(context: ServerContext) -> Router:
         who: Who,
         page: Annotated[Paging, Depends(paging)],
         since: Annotated[
-            float, Query(gt=0, le=tenants.LONGEST, allow_inf_nan=False, description="Of the last so many seconds.")
+            float, Query(gt=0, le=tenants.LONGEST, allow_inf_nan=False, description="Range in seconds, until now.")
         ] = tenants.DAY,
         name: Annotated[str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Part of a name.")] = None,
         sort: Annotated[Sort, Query(description="The largest first.")] = "seconds",
@@ -49,7 +49,7 @@ def routes(context: ServerContext) -> Router:
             str | None, Query(max_length=LONGEST, description="A search: tenant:r* failed:>10 paused:no")
         ] = None,
     ) -> Page[TenantShare]:
-        """Those for whom something was done of late, and those who are paused. `next` is the number of those before."""
+        """Tenants with recent work, and paused ones. `next`: how many tenants came before the next page."""
         skip = min(page.skip + (page.before or 0), tenants.DEEPEST)
         search_params = searched(q, TENANT_FIELDS, who)
         found = await context.read(

@@ -1,4 +1,4 @@
-"""Traces: everything that one cause brought about, ready to be drawn."""
+"""Traces: all jobs, events and deliveries of one cause, ready to be drawn."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -26,20 +26,20 @@ def routes(context: ServerContext) -> Router:
     async def find(
         who: Who,
         subject: Annotated[
-            str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Of events about it: tender 1057-22.")
+            str | None, Query(min_length=1, max_length=NAME_LIMIT, description="Subject of an event: tender 1057-22.")
         ] = None,
         job: Number = None,
         delivery: Number = None,
     ) -> Page[TraceLine]:
-        """The traces of events by their subject, of a job, or of a delivery: one of the three is asked for."""
+        """The traces of events by their subject, of a job, or of a delivery: give one of the three."""
         return Page(await context.read(trace.find(subject=subject, job=job, delivery=delivery, tenant=who.tenant)))
 
     @router.operation("GET", "/traces/{trace_id:path}", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def show(trace_id: Annotated[str, Path(min_length=1, max_length=NAME_LIMIT)], who: Who) -> Trace:
-        """Schedules, jobs with their tries, events, and what became of deliveries; for a tenant, its own part alone.
+        """Schedules, jobs with their attempts, events, and the outcome of deliveries; for a tenant, its own part only.
 
-        Deliveries are counted by channel and state; a few hundred of them are shown one by one. What carries no trace
-        is found as `job:7` or `event:7`.
+        Deliveries are counted by channel and state; a few hundred of them are listed. Rows without a trace are found as
+        `job:7` or `event:7`.
         """
         return await context.read(_theirs(trace_id, who.tenant))
 

@@ -1,4 +1,4 @@
-"""What the rooms of notifications share: rows as answers, one transaction for several hands, and what is not there."""
+"""What the notification routes share: rows as JSON, one transaction for several operations, 404 for missing rows."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -26,16 +26,16 @@ from sereno.server.shared.http_error import not_found
 
 T = TypeVar("T")
 
-# Of a payload, a condition or what is kept with a recipient: as deep as one reads.
+# Levels of nesting of a payload, a condition or the data of a recipient.
 MOST_LEVELS = 100
 
 
-# Rows as answers
+# Rows as responses
 
 
 @cache
 def shape(kind: type) -> Any:
-    """For the OpenAPI document: what `told` says of a row, or of a record that holds rows."""
+    """Return the model for the OpenAPI document of a row, or of a record that holds rows, as `told` encodes it."""
     hints = get_type_hints(kind)
     fields = {name: _shape(hint) for name, hint in hints.items()}
     if fields == hints and not issubclass(kind, msgspec.Struct):
@@ -48,25 +48,25 @@ def _shape(hint: Any) -> Any:
     if hint is msgspec.Raw:
         return Any
     if get_origin(hint) is list:
-        return list[_shape(get_args(hint)[0])]  # type: ignore[misc]  # a value, for those who look at runtime
+        return list[_shape(get_args(hint)[0])]  # type: ignore[misc]  # a value at runtime
     if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, msgspec.Struct)):
         return shape(hint)
     return hint
 
 
 def page_shape(kind: type) -> Any:
-    """The same of one page of them."""
+    """Return the model of one page of them."""
     page: Any = Page
     return page[shape(kind)]
 
 
 def told(found: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A row, or a record that holds rows, as JSON."""
+    """Return a response with a row, or a record that holds rows, as JSON."""
     return Response(msgspec.json.encode(found), status, media_type="application/json")
 
 
 def check_storable(name: str, value: Any) -> None:
-    """That PostgreSQL can keep it as JSON, and that whoever walks through it comes to an end."""
+    """Refuse a value that PostgreSQL cannot store as JSON, or that is nested too deeply."""
     level, inside = 0, [value]
     while inside:
         inside = [part for each in inside for part in _parts(each)]
@@ -86,7 +86,7 @@ def _parts(value: Any) -> Collection[Any]:
 
 
 class TransactionScope:
-    """Operations of ours run in it; what the application does itself takes `conn`."""
+    """One transaction: runs operations of the engine; methods of the application take its `conn`."""
 
     def __init__(self, conn: psycopg.AsyncConnection[Any], schema: str) -> None:
         self.conn = conn
@@ -98,14 +98,14 @@ class TransactionScope:
 
 @asynccontextmanager
 async def together(context: ServerContext) -> AsyncIterator[TransactionScope]:
-    """What is done and the record of who did it: both, or neither."""
+    """Open one transaction for a change and its audit entry: both are stored, or neither."""
     async with context.database.aconnection() as connection, connection.transaction():
-        hands = TransactionScope(connection, context.settings.schema)
-        await hands.run(patience(CHANGE_SECONDS))
-        yield hands
+        transaction = TransactionScope(connection, context.settings.schema)
+        await transaction.run(patience(CHANGE_SECONDS))
+        yield transaction
 
 
-# What is not there, and what is not shown
+# Missing rows, and masks
 
 
 def there(operation: Operation[T], what: str) -> Operation[T]:
@@ -132,12 +132,12 @@ def delivery_shown(detail: DeliveryDetail, who: Principal) -> DeliveryDetail:
 
 
 def line_shown(line: DeliveryLine, who: Principal) -> DeliveryLine:
-    """A provider may repeat an address or a key in what it complains about."""
+    """Mask the error message for viewers: a provider may repeat an address or a key in it."""
     if line.error_message is not None and not who.may("operator"):
         line.error_message = hidden(line.error_message)
     return line
 
 
 def payload_shown(payload: msgspec.Raw, who: Principal) -> msgspec.Raw:
-    """Without what looks like a secret or an address, for those who only look."""
+    """Return the payload, for viewers with likely secrets and addresses masked."""
     return payload if who.may("operator") else msgspec.Raw(encoder.encode(hidden(msgspec.json.decode(payload))))

@@ -1,4 +1,4 @@
-"""What providers tell by themselves. Nobody shows a token here: each channel knows the signature of its provider."""
+"""Callbacks of providers. Without a token: each channel verifies the signature of its provider."""
 
 from http import HTTPStatus
 from typing import Any
@@ -15,9 +15,9 @@ from sereno.server.shared.http_error import HTTPError, not_found
 from sereno.server.shared.request_bodies import read_body
 from sereno.text import check_text
 
-# Where the API is, below the public address of the installation.
+# The path of the API below the public URL.
 API = "/api/v1"
-# Of what a provider says at once; those that gather events send some hundred kilobytes.
+# The largest body of a callback, in bytes; providers that batch events send some hundred kilobytes.
 LARGEST_CALLBACK = 1024 * 1024
 ALSO = (
     HTTPStatus.FORBIDDEN,
@@ -36,12 +36,12 @@ def routes(context: ServerContext) -> Router:
 
     @router.api_route("/callbacks/{channel}", **common)
     async def callback(channel: str, request: Request) -> dict[str, bool]:
-        """What a provider says of messages that it was given, in its own words and with its own signature."""
+        """The callback of a provider about its messages, in its own format and with its own signature."""
         return await _received(context, request, channel, "")
 
     @router.api_route("/callbacks/{channel}/{account}", **common)
     async def callback_of_account(channel: str, account: str, request: Request) -> dict[str, bool]:
-        """The same, of messages that left by a tenant's own credentials."""
+        """The same, for messages that were sent with a tenant's own credentials."""
         return await _received(context, request, channel, account)
 
     return router
@@ -50,7 +50,7 @@ def routes(context: ServerContext) -> Router:
 async def _received(context: ServerContext, request: Request, channel: str, account: str) -> dict[str, bool]:
     if context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
-    # What an installed package offers is not loaded because a stranger names it.
+    # An unauthenticated request must not load the code of an installed channel by naming it.
     if channel not in context.app.channels.known:
         raise not_found("such channel")
     try:
@@ -63,17 +63,17 @@ async def _received(context: ServerContext, request: Request, channel: str, acco
         )
         await context.app.notifications.callback(channel, said, account)
     except (RejectedCallback, ConfigurationError, InvalidArguments):
-        # Why is nothing that a stranger needs to know.
-        raise HTTPError(HTTPStatus.FORBIDDEN, "this does not prove that it comes from the provider") from None
+        # The reason is not disclosed to an unauthenticated caller.
+        raise HTTPError(HTTPStatus.FORBIDDEN, "the signature of the callback is not valid") from None
     return {"received": True}
 
 
 def _signed_url(request: Request, public_url: str | None) -> str:
-    """As the provider called it: a proxy before us may have changed the name, the scheme and the beginning."""
+    """Return the URL that the provider called: a proxy may have changed the host, the scheme and the path prefix."""
     if public_url is None:
         return str(request.url)
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-    # Behind the last one: neither a channel nor an account holds a slash.
+    # After the last match: neither a channel nor an account contains a slash.
     tail = raw.decode("latin-1").rpartition("/callbacks/")[2]
     query = request.scope["query_string"].decode("latin-1")
     return f"{public_url}{API}/callbacks/{tail}{f'?{query}' if query else ''}"

@@ -1,4 +1,4 @@
-"""Channels: look at them; stop them and let them go on."""
+"""Channels: list, pause and resume them."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,28 +16,28 @@ from sereno.text import check_text
 
 
 class PauseChannel(BaseModel):
-    """`reason`: shown wherever somebody wonders. `account`: only what leaves by the credentials of this tenant."""
+    """`reason`: shown with the pause. `account`: only messages that use the credentials of this tenant."""
 
     reason: Name
     account: Name | None = None
 
 
 class ResumeChannel(BaseModel):
-    """`account`: only this one; left out, all that are paused."""
+    """`account`: only this one; without it, all paused accounts."""
 
     account: Name | None = None
 
 
 @dataclass
 class ChannelPaused:
-    """`changed`: false where it was paused already."""
+    """`changed`: false if it was already paused."""
 
     changed: bool
 
 
 @dataclass
 class ChannelResumed:
-    """Which accounts go on; the empty one is everybody's. None where it was not paused."""
+    """The resumed accounts; the empty one is the shared account. An empty list if it was not paused."""
 
     accounts: list[str]
 
@@ -48,13 +48,13 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("GET", "/channels", role="viewer", response_model=page_shape(notifications.ChannelState))
     async def list_channels() -> Response:
-        """Those that the application knows, that somebody has an address of, or that were used lately."""
+        """Channels that the application knows, that a recipient has an address for, or that were used lately."""
         found = await context.read(notifications.list_channels(list(context.app.channels.known)))
         return told(Page(found))
 
     @router.operation("POST", "/channels/{name}/pause", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def pause(name: str, body: PauseChannel, who: Who) -> ChannelPaused:
-        """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
+        """Send nothing on this channel. New deliveries are created and wait; no attempts are used up."""
         changed = await context.change(
             notifications.pause_channel(name, body.reason, account=body.account, actor=who.actor)
         )
@@ -62,7 +62,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/channels/{name}/resume", role="operator", also=[HTTPStatus.NOT_FOUND])
     async def resume(name: str, body: ResumeChannel, who: Who) -> ChannelResumed:
-        """It works again: what waited for it leaves."""
+        """Send on this channel again, waiting deliveries included."""
         check_text("channel", name)
         check_text("account", body.account)
         async with together(context) as hands:

@@ -15,7 +15,7 @@ from sereno.errors import ConfigurationError, InvalidArguments, Refused
 from sereno.jobs.bulk import BulkOperation
 from sereno.jobs.filters import DeliveryFilter
 from sereno.jobs.rows import Count
-from sereno.notifications import operations as post
+from sereno.notifications import operations
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.deliveries.delivery import State
 from sereno.notifications.rows import DeliveryLine
@@ -31,13 +31,13 @@ from sereno.server.shared.context import ServerContext
 from sereno.server.shared.search_access import searched
 from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 
-# What goes back to work when nothing else is said: somebody has to decide about it.
+# The states that a requeue selects by default: an operator has to decide about them.
 FAILED: tuple[State, ...] = ("failed", "dead")
-# By id, each is looked at by itself.
+# By id, each delivery is queried on its own.
 MOST_IDS = 1000
-# So many go back to work in one transaction.
+# Deliveries that are requeued in one transaction.
 BATCH = 1000
-# In an error, as many as one reads.
+# Deliveries that an error message lists.
 NAMED = 20
 
 DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
@@ -45,10 +45,10 @@ Number = Annotated[int, Field(ge=1, lt=2**63)]
 
 
 class RequeueBody(BaseModel):
-    """Which deliveries: by id, or by a filter, of which everything that is given must hold.
+    """Which deliveries: by id, or by a filter, of which all given fields must match.
 
-    `q`: a search, as in a list. `any_ended`: also what was skipped, expired, came back, or of which nobody knows.
-    `dry_run`: only say what it would touch. `rate`: in the background, so many a second.
+    `q`: a search, as in a list. `any_ended`: also skipped, expired, bounced and unknown ones.
+    `dry_run`: only count. `rate`: deliveries per second, in the background.
     """
 
     ids: list[Number] | None = Field(None, min_length=1, max_length=MOST_IDS)
@@ -63,7 +63,7 @@ class RequeueBody(BaseModel):
     subject: str | None = Field(None, max_length=500)
     any_ended: bool = False
     dry_run: bool = False
-    all: bool = Field(False, description="Really all that the filter finds.")
+    all: bool = Field(False, description="Confirms all deliveries that match.")
     in_background: InBackground = False
     rate: PerSecond | None = None
 
@@ -82,12 +82,12 @@ class RequeueBody(BaseModel):
 
     @property
     def allowed(self) -> Sequence[str]:
-        return post.REQUEUEABLE if self.any_ended else FAILED
+        return operations.REQUEUEABLE if self.any_ended else FAILED
 
 
 @dataclass
 class RequeueAnswer:
-    """What was done; with `dry_run`, what would be. `left`: not there, or moved on meanwhile."""
+    """What was done; with `dry_run`, what would be. `left`: do not exist, or changed state meanwhile."""
 
     dry_run: bool
     total: int
@@ -104,16 +104,16 @@ def asked_for(
         str | None,
         Query(max_length=LONGEST, description="A search: state:failed channel:email event:tender.* created:2d.."),
     ] = None,
-    state: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
+    state: Annotated[list[State] | None, Query(description="One of these states, repeatable.")] = None,
     channel: str | None = None,
-    recipient: Annotated[str | None, Query(description="A key; of a tenant's with `tenant`.")] = None,
-    event: Annotated[int | None, Query(ge=1, lt=2**63, description="The id of one.")] = None,
+    recipient: Annotated[str | None, Query(description="A key; with `tenant`, of that tenant's recipient.")] = None,
+    event: Annotated[int | None, Query(ge=1, lt=2**63, description="The id of an event.")] = None,
     tenant: str | None = None,
     since: AwareDatetime | None = None,
-    type: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,  # noqa: A002 - its name
-    subject: Annotated[str | None, Query(max_length=500, description="Of the event.")] = None,
+    type: Annotated[str | None, Query(max_length=500, description="Event type.")] = None,  # noqa: A002 - its name
+    subject: Annotated[str | None, Query(max_length=500, description="Subject of the event.")] = None,
 ) -> DeliveryFilter:
-    """Which deliveries a list shows."""
+    """The filter of a list."""
     found = searched(q, DELIVERY_FIELDS, who)
     return DeliveryFilter(state, channel, recipient, event, tenant, since, type, subject, found)
 
@@ -133,7 +133,7 @@ def routes(context: ServerContext) -> Router:
     async def list_deliveries(
         who: Who, page: Annotated[Paging, Depends(paging)], wanted: Annotated[DeliveryFilter, Depends(asked_for)]
     ) -> Response:
-        """Deliveries, newest first. A filter looks at the newest hundred thousand."""
+        """Deliveries, newest first. A filter searches the newest hundred thousand."""
         found = await context.read(_page(page, replace(wanted, tenant=their_tenant(who, wanted.tenant))))
         for line in found.items:
             line_shown(line, who)
@@ -145,12 +145,12 @@ def routes(context: ServerContext) -> Router:
         role="viewer",
         of_tenants=True,
         also=[HTTPStatus.NOT_FOUND],
-        response_model=shape(post.DeliveryDetail),
+        response_model=shape(operations.DeliveryDetail),
     )
     async def show_delivery(delivery_id: DeliveryId, who: Who) -> Response:
-        """One delivery: its event, its address, what became of it, and what its provider said later.
+        """One delivery: its event, its address, its outcome, and the receipts of its provider.
 
-        The whole address is revealed by `POST /deliveries/{delivery_id}/reveal`.
+        `POST /deliveries/{delivery_id}/reveal` returns the unmasked address.
         """
         return told(delivery_shown(await context.read(_theirs(delivery_id, who)), who))
 
@@ -159,20 +159,20 @@ def routes(context: ServerContext) -> Router:
 
 
 def _again(context: ServerContext, router: Router) -> None:
-    answers: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
+    options: dict[str, Any] = {"also": [HTTPStatus.NOT_FOUND], "response_model": RequeueAnswer, "responses": ACCEPTED}
 
-    @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **answers)
+    @router.operation("POST", "/deliveries/requeue", role="operator", of_tenants=True, **options)
     async def requeue(body: RequeueBody, who: Who) -> RequeueAnswer | Response:
-        """Send again what is failed or dead, with fresh tries. 409 for what is not, with its state."""
+        """Send failed and dead deliveries again, with fresh attempts. 409 for others, with their state."""
         if (body.ids is None) == body.filter(who).is_empty:
-            raise InvalidArguments("which deliveries? Name their ids, or give a filter such as states; not both")
+            raise InvalidArguments("no deliveries selected: give their ids or a filter such as states, not both")
         check_rate(body.rate, in_background=body.in_background)
         if body.in_background and not body.dry_run:
             return await _begun(context, body, who)
         wanted = _by_id(body, who) if body.ids is not None else _by_filter(body, who)
         found = await context.read(wanted)
         done = [] if body.dry_run else await _requeue(context, [line.id for line in found], who)
-        counts = post.tally(found)
+        counts = operations.tally(found)
         chosen = {*(body.ids or ()), *(line.id for line in found)}
         left = [] if body.dry_run else sorted(chosen - {*done})
         return RequeueAnswer(
@@ -187,15 +187,15 @@ def _again(context: ServerContext, router: Router) -> None:
 
 
 def _page(page: Paging, wanted: DeliveryFilter) -> Operation[Page[DeliveryLine]]:
-    def look(most: int, before: int | None) -> Operation[list[DeliveryLine]]:
-        return there(post.list_deliveries(wanted, limit=most, before=before), "such recipient")
+    def query(most: int, before: int | None) -> Operation[list[DeliveryLine]]:
+        return there(operations.list_deliveries(wanted, limit=most, before=before), "such recipient")
 
-    return page_of(page, look, lambda line: line.id)
+    return page_of(page, query, lambda line: line.id)
 
 
-def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
+def _theirs(number: int, who: Principal) -> Operation[operations.DeliveryDetail]:
     try:
-        found = yield from post.show_delivery(number)
+        found = yield from operations.show_delivery(number)
     except ConfigurationError:
         raise (yield from gone("delivery", number, who)) from None
     check_theirs(who, found.delivery.tenant, f"delivery {number}")
@@ -203,7 +203,7 @@ def _theirs(number: int, who: Principal) -> Operation[post.DeliveryDetail]:
 
 
 def _by_id(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine]]:
-    """Those that are theirs; Refused if one of them may not go back."""
+    """Return those of the user's tenant; Refused if one of them is in another state."""
     found: list[DeliveryLine] = []
     for number in dict.fromkeys(body.ids or ()):
         row = yield from notification_queries.delivery(number)
@@ -218,23 +218,23 @@ def _by_id(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine
 
 
 def _by_filter(body: RequeueBody, who: Principal) -> Operation[Sequence[DeliveryLine]]:
-    """What it finds; Refused unless it is wanted, and may go back."""
-    found = yield from there(post.requeueable(_allowed(body, who)), "such recipient")
+    """Return those that match; Refused without a confirmation, or for another state."""
+    found = yield from there(operations.requeueable(_allowed(body, who)), "such recipient")
     if found and not body.dry_run and not body.all:
-        raise Refused(f"this would requeue {len(found):,}: look with dry_run, confirm with all")
+        raise Refused(f"this would requeue {len(found):,}: check with dry_run, confirm with all")
     return found
 
 
 def _allowed(body: RequeueBody, who: Principal) -> DeliveryFilter:
-    """What the filter means; Refused if that may not go back."""
+    """Return the filter; Refused for a state that cannot be requeued."""
     others = [state for state in body.states or () if state not in body.allowed]
     if others:
-        raise Refused(f"{_rule(body)}, and not what is {' or '.join(others)}")
+        raise Refused(f"{_rule(body)}, not {' or '.join(others)} ones")
     return replace(body.filter(who), states=body.states or body.allowed, tenant=their_tenant(who, body.tenant))
 
 
 async def _begun(context: ServerContext, body: RequeueBody, who: Principal) -> Response:
-    """Of those that are named, those that are theirs."""
+    """Start the operation in the background, for those of the given ids that are of the user's tenant."""
     ids = None if body.ids is None else [line.id for line in await context.read(_by_id(body, who))]
     wanted = _allowed(body, who)
 
@@ -247,19 +247,19 @@ async def _begun(context: ServerContext, body: RequeueBody, who: Principal) -> R
 
 def _rule(body: RequeueBody) -> str:
     if body.any_ended:
-        return "only what ended without having arrived goes back to work"
-    return "only what is failed or dead goes back to work (with any_ended, all that ended without having arrived)"
+        return "only deliveries that ended undelivered can be requeued"
+    return "only failed and dead deliveries can be requeued (with any_ended, all that ended undelivered)"
 
 
 async def _requeue(context: ServerContext, chosen: Sequence[int], who: Principal) -> list[int]:
     done: list[int] = []
     notifications = context.app.notifications
     for start in range(0, len(chosen), BATCH):
-        async with together(context) as hands:
-            back: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=hands.conn)
-            if back:
-                subject = f"delivery {back[0]}" if len(back) == 1 else f"{len(back)} deliveries"
-                detail = {"count": len(back), "ids": back}
-                await hands.run(post.noted("delivery.requeue", subject, detail, actor=who.actor))
-        done += back
+        async with together(context) as transaction:
+            requeued: list[int] = await notifications.arequeue(chosen[start : start + BATCH], conn=transaction.conn)
+            if requeued:
+                subject = f"delivery {requeued[0]}" if len(requeued) == 1 else f"{len(requeued)} deliveries"
+                detail = {"count": len(requeued), "ids": requeued}
+                await transaction.run(operations.noted("delivery.requeue", subject, detail, actor=who.actor))
+        done += requeued
     return done

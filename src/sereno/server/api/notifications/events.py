@@ -1,4 +1,4 @@
-"""Events: list, show, and tell people of one."""
+"""Events: list, show and publish them."""
 
 import asyncio
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ EventId = Annotated[int, Path(ge=0, lt=2**63)]
 
 
 class NewEventBody(BaseModel):
-    """Something to tell people of. `to`: keys of recipients; without it, all who want it are told.
+    """An event. `to`: keys of recipients; without it, all who want it are notified.
 
-    It is told once for each subject and key. `at`: not before then. `ttl`: what is not sent by then is no longer true.
+    One event per subject and key. `at`: not before then. `ttl`: what is not sent by then expires.
     """
 
     type: Name
@@ -55,7 +55,7 @@ class NewEventBody(BaseModel):
 
 @dataclass
 class NotifyAnswer:
-    """`created`: false where there was one with this subject and key already."""
+    """`created`: false if an event with this subject and key existed."""
 
     id: int
     created: bool
@@ -77,15 +77,15 @@ def routes(context: ServerContext) -> Router:
             str | None, Query(max_length=LONGEST, description="A search: type:tender.* subject:T-1 payload.code:42")
         ] = None,
     ) -> Response:
-        """Events, newest first. A filter looks at the newest hundred thousand."""
+        """Events, newest first. A filter searches the newest hundred thousand."""
         theirs, search_params = their_tenant(who, tenant), searched(q, EVENT_FIELDS, who)
 
-        def look(most: int, before: int | None) -> Operation[list[EventLine]]:
+        def query(most: int, before: int | None) -> Operation[list[EventLine]]:
             return notifications.list_events(
                 kind=kind, tenant=theirs, since=since, search_params=search_params, limit=most, before=before
             )
 
-        return told(await context.read(page_of(page, look, lambda line: line.id)))
+        return told(await context.read(page_of(page, query, lambda line: line.id)))
 
     @router.operation(
         "GET",
@@ -96,9 +96,9 @@ def routes(context: ServerContext) -> Router:
         response_model=shape(notifications.EventDetail),
     )
     async def show_event(event_id: EventId, who: Who) -> Response:
-        """One event: what it says, to whom, and what became of its deliveries.
+        """One event: its payload, its recipients and the outcome of its deliveries.
 
-        What looks like a secret or an address in its payload is hidden from those who only look.
+        Likely secrets and addresses in its payload are masked for viewers.
         """
         found = await context.read(_theirs(event_id, who))
         found.event.payload = payload_shown(found.event.payload, who)
@@ -114,7 +114,7 @@ def routes(context: ServerContext) -> Router:
         response_model=shape(NotifyAnswer),
     )
     async def notify(body: NewEventBody, who: Who) -> Response:
-        """Tell people of something that the application declares."""
+        """Publish an event that the application declares."""
         return told(await _notify(context, body, who), HTTPStatus.CREATED)
 
     return router
@@ -124,7 +124,7 @@ async def _notify(context: ServerContext, body: NewEventBody, who: Principal) ->
     definitions = context.app.notifications.definitions
     if body.type not in definitions:
         raise UnknownEvent(notifications.unknown_type(body.type, definitions))
-    tell = partial(
+    notify = partial(
         context.event(body.type).anotify,
         await asyncio.to_thread(_decoded, definitions[body.type], body.payload),
         to=body.to,
@@ -134,13 +134,13 @@ async def _notify(context: ServerContext, body: NewEventBody, who: Principal) ->
         at=body.at,
         ttl=body.ttl,
     )
-    async with together(context) as hands:
-        newest = await hands.run(notifications.list_events(limit=1))
-        number: int = await tell(conn=hands.conn)
+    async with together(context) as transaction:
+        newest = await transaction.run(notifications.list_events(limit=1))
+        number: int = await notify(conn=transaction.conn)
         is_new = not newest or number > newest[0].id
         detail = {"type": body.type, "created": is_new}
-        await hands.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
-        made = await hands.run(notifications.show_event(number))
+        await transaction.run(notifications.noted("event.notify", f"event {number}", detail, actor=who.actor))
+        made = await transaction.run(notifications.show_event(number))
     return NotifyAnswer(number, is_new, made.event)
 
 

@@ -1,4 +1,4 @@
-"""Inboxes: for their owners, who show a token that the application made for them, and for admins."""
+"""Inboxes: for their owners, with a token that the application created, and for admins."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ INBOXES = ("all", "inboxes")
 
 @dataclass(frozen=True)
 class InboxOwner:
-    """Whose inbox. `by`: the admin who looks into it; None when it is their own. `until`: when their token ends."""
+    """Whose inbox. `by`: the admin who reads it; None for the owner. `until`: when the owner's token expires."""
 
     key: str
     tenant: str | None
@@ -43,7 +43,7 @@ class InboxOwner:
 
 
 class MarkBody(BaseModel):
-    """Seen, read or archived: these, or without `ids` all of them."""
+    """Mark as seen, read or archived: these, or without `ids` all."""
 
     what: Literal["seen", "read", "archived"]
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(None, max_length=10_000)
@@ -51,7 +51,7 @@ class MarkBody(BaseModel):
 
 @dataclass
 class MarkAnswer:
-    """How many."""
+    """How many were marked."""
 
     count: int
 
@@ -73,17 +73,17 @@ def routes(context: ServerContext) -> Router:
     async def list_inbox(
         owner: Annotated[InboxOwner, reader], page: Annotated[Paging, Depends(paging)], archived: bool = False
     ) -> Response:
-        """What somebody was told inside the application, newest first; or what they have put away."""
+        """The in-app messages of a recipient, newest first; or the archived ones."""
         return told(await context.read(_page(owner, page, archived=archived)))
 
     @at(router, "GET", "/inbox/unread")
     async def unread(owner: Annotated[InboxOwner, reader]) -> UnreadCount:
-        """How many they have not read."""
+        """How many are unread."""
         return UnreadCount(await context.read(store.unread(owner.key, tenant=owner.tenant)))
 
     @at(router, "POST", "/inbox/mark")
     async def mark(body: MarkBody, owner: Annotated[InboxOwner, writer]) -> MarkAnswer:
-        """They have seen or read them, or put them away. Once: the first moment stays."""
+        """Mark messages as seen, read or archived. The first time of each is stored."""
         return MarkAnswer(await context.change(_mark(owner, body)))
 
     return router
@@ -92,22 +92,22 @@ def routes(context: ServerContext) -> Router:
 def at(
     router: Router, method: str, path: str, *, shown: dict[int | str, dict[str, Any]] | None = None, **more: Any
 ) -> Callable[[F], F]:
-    """For admins, and for whoever shows a token of an inbox. `shown`: what else the document says of its answers."""
+    """Return the decorator of an operation for admins and for inbox tokens. `shown`: further documented responses."""
     also = (HTTPStatus.NOT_FOUND, *((HTTPStatus.CONFLICT,) if method == "POST" else ()))
-    # Who it is, these rooms ask themselves.
+    # These operations authenticate requests themselves.
     extra = {"x-role": "admin", "x-of-tenants": True, "x-own-door": True, "security": [{"token": []}]}
-    answers = responses(*ALWAYS, *also) | (shown or {})
-    return router.api_route(path, methods=[method], responses=answers, openapi_extra=extra, **more)
+    documented = responses(*ALWAYS, *also) | (shown or {})
+    return router.api_route(path, methods=[method], responses=documented, openapi_extra=extra, **more)
 
 
 def owner_of(context: ServerContext, *, is_change: bool) -> Callable[..., Any]:
-    """Finds out whose inbox a request is about, and lets in nobody who may not."""
+    """Return the dependency that authenticates a request and finds the owner of the inbox."""
     role: Role = "admin" if is_change else "viewer"
 
     async def owner(
         request: Request,
-        recipient: Annotated[str | None, Query(description="Whose inbox; for admins.")] = None,
-        tenant: Annotated[str | None, Query(description="Of the recipient; for admins.")] = None,
+        recipient: Annotated[str | None, Query(description="Key of the recipient; for admins.")] = None,
+        tenant: Annotated[str | None, Query(description="Tenant of the recipient; for admins.")] = None,
     ) -> InboxOwner:
         shown = request.headers.get("authorization", "")
         if shown[: len(_BEARER)].lower() == _BEARER and shown[len(_BEARER) :].strip().startswith(PREFIX):
@@ -116,7 +116,7 @@ def owner_of(context: ServerContext, *, is_change: bool) -> Callable[..., Any]:
         if not who.may("admin"):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{who.name} is {who.role}; the inbox of others needs admin")
         if recipient is None:
-            raise InvalidArguments("whose inbox? Name the recipient")
+            raise InvalidArguments("the parameter recipient is missing: the key of the inbox's owner")
         theirs = their_tenant(who, tenant)
         check_text("recipient", recipient)
         check_text("tenant", theirs)
@@ -126,7 +126,7 @@ def owner_of(context: ServerContext, *, is_change: bool) -> Callable[..., Any]:
 
 
 def _writer(context: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]]:
-    """The same before the parameters of a request are read."""
+    """Return the same check, for use before the body of a request is read."""
     owner = owner_of(context, is_change=True)
 
     async def check(request: Request) -> InboxOwner:
@@ -138,12 +138,12 @@ def _writer(context: ServerContext) -> Callable[[Request], Awaitable[InboxOwner]
 
 
 def _by_token(context: ServerContext, token: str, *, is_change: bool) -> InboxOwner:
-    """Whatever else the request says, it is about the inbox of whom the token names."""
+    """Return the inbox that the token names, whatever the parameters of the request."""
     secret = context.settings.secret
     reader = None if secret is None else read_token(secret, token, time.time())
     if reader is None:
-        words = "this token of an inbox is not valid, or has ended: ask the application for another"
-        raise HTTPError(HTTPStatus.UNAUTHORIZED, words, {"WWW-Authenticate": "Bearer"})
+        detail = "this inbox token is invalid or has expired: request a new one from the application"
+        raise HTTPError(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": "Bearer"})
     if is_change and context.settings.read_only:
         raise HTTPError(HTTPStatus.FORBIDDEN, "this server is read-only: SERENO_READ_ONLY is set")
     ASKING.set(INBOXES if reader.tenant is None else tenant_share(reader.tenant))

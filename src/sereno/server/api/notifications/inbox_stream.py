@@ -1,4 +1,4 @@
-"""What comes into an inbox, as a stream: whoever asks for `text/event-stream` hears of it within a second or two."""
+"""The stream of an inbox: a client of `text/event-stream` gets changes within a second or two."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,11 +36,11 @@ def routes(context: ServerContext) -> Router:
     async def stream_inbox(
         request: Request, owner: Annotated[InboxOwner, Depends(find_owner)]
     ) -> Response | InboxState:
-        """How many are unread, up to 100, and the newest; as `text/event-stream`, at every change.
+        """The newest message and the number of unread ones, up to 100; as `text/event-stream`, at every change.
 
-        A stream ends with its token. Where too many listen it is declined, and Retry-After says for how long.
+        A stream ends with its token. Above the limit of streams the response is 503, with Retry-After.
         """
-        # Whom the application vouches for with a token may come before their first message does.
+        # A token of the application may name a recipient who does not exist before their first message.
         if owner.by is not None and not await context.read(exists(owner.key, tenant=owner.tenant)):
             raise not_found(f"recipient {owner.key!r:.60}")
         if EVENT_STREAM not in request.headers.get("accept", ""):
@@ -50,46 +50,46 @@ def routes(context: ServerContext) -> Router:
         async def is_still_theirs() -> bool:
             return await _is_still(owner, request, find_owner)
 
-        told = _told(watch, owner, is_still_theirs)
-        return StreamingResponse(told, media_type=EVENT_STREAM, headers=HEADERS)
+        events = _events(watch, owner, is_still_theirs)
+        return StreamingResponse(events, media_type=EVENT_STREAM, headers=HEADERS)
 
     return router
 
 
-async def _told(
+async def _events(
     watch: InboxWatch, owner: InboxOwner, is_still_theirs: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     last, began = 0, time.monotonic()
-    asked = said = began
-    # Whoever found a place free, and somebody else in it a moment later, comes again.
+    checked_at = sent_at = began
+    # The quota may have been used up since the check; the client then reconnects.
     with suppress(HTTPError), watch.watching((owner.tenant, owner.key)) as box:
         yield b"retry: 2000\n\n"
         while not box.is_ended and time.monotonic() < began + LONGEST_SECONDS:
             change = await box.next(last, _patience(owner))
             now = time.monotonic()
-            # A token that has ended hears no more, not even that there is something.
+            # An expired token gets nothing more, not even a notice of a change.
             if _patience(owner) <= 0:
                 return
-            if now > asked + TRUST_SECONDS:
-                asked = now
+            if now > checked_at + TRUST_SECONDS:
+                checked_at = now
                 if not await is_still_theirs():
                     return
             if change is not None:
-                # The number that came with it: it may have changed again since.
-                (last, standing), said = change, now
+                # The number of this change: the inbox may have changed again since.
+                (last, standing), sent_at = change, now
                 yield b"event: inbox\nid: %d\ndata: %s\n\n" % (last, msgspec.json.encode(standing))
-            elif now > said + SILENCE_SECONDS:
-                said = now
+            elif now > sent_at + SILENCE_SECONDS:
+                sent_at = now
                 yield b": nothing new\n\n"
 
 
 def _patience(owner: InboxOwner) -> float:
-    """Until somebody is asked again who they are, or until their token ends."""
+    """Return the seconds until the next authentication, or until the token expires."""
     return TRUST_SECONDS if owner.until is None else min(TRUST_SECONDS, max(0.0, owner.until - time.time()))
 
 
 async def _is_still(owner: InboxOwner, request: Request, find_owner: Callable[..., Any]) -> bool:
-    """Whether whoever asked would be let in again."""
+    """Return whether the request would still be authorized."""
     try:
         found: InboxOwner = await find_owner(request, recipient=owner.key, tenant=owner.tenant)
     except (HTTPError, *BUSY):

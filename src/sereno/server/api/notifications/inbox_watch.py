@@ -1,4 +1,4 @@
-"""Who watches which inbox: one look a second for all of them together, however many there are."""
+"""Watched inboxes: one query a second for all of them together, however many there are."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from sereno.server.shared.http_error import HTTPError
 from sereno.server.shared.stream_quota import StreamLimits, StreamQuota
 
 BEAT_SECONDS = 1.0
-# On one server, and of one inbox: somebody with ten windows must not take everybody's place.
+# Streams of one server, and of one inbox: a user with ten windows must not use up the quota of all others.
 MOST_WATCHERS = 1000
 MOST_OF_ONE = 20
-# Of one tenant: three others find places beside it. Recipients without a tenant may take all.
+# Streams of one tenant: at least four tenants fit. Recipients without a tenant may use all.
 MOST_OF_TENANT = 250
 
 # Tenant and key.
@@ -26,7 +26,7 @@ Name = tuple[str | None, str]
 
 @dataclass(eq=False)
 class WatchedInbox:
-    """One inbox that is watched. `number` grows whenever something has changed in it; 0 before the first look."""
+    """One watched inbox. `number` grows with every change; 0 before the first query."""
 
     watchers: int = 0
     number: int = 0
@@ -35,7 +35,7 @@ class WatchedInbox:
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def next(self, after: int, seconds: float) -> tuple[int, InboxState] | None:
-        """Its number and what stands in it, once that has changed; None when it has not within the time, or ends."""
+        """Return the number and state after the next change; None on a timeout, or when the feed has ended."""
         try:
             async with asyncio.timeout(seconds), self.moved:
                 await self.moved.wait_for(lambda: self.is_ended or self.number > after)
@@ -44,14 +44,14 @@ class WatchedInbox:
         return None if self.is_ended or self.standing is None else (self.number, self.standing)
 
     async def change(self, standing: InboxState | None, *, is_ended: bool = False) -> None:
-        """Tell those who wait."""
+        """Store a new state and wake those who wait."""
         async with self.moved:
             self.number, self.standing, self.is_ended = self.number + 1, standing, is_ended
             self.moved.notify_all()
 
 
 class InboxWatch:
-    """Looks while somebody watches, and rests when nobody does."""
+    """Queries the watched inboxes once a second while there are any."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -61,15 +61,15 @@ class InboxWatch:
         self._is_ended = False
 
     def check_place(self, name: Name) -> None:
-        """503 when too many watch already."""
+        """503 when the limit of streams is reached."""
         limits = StreamLimits(MOST_WATCHERS, MOST_OF_ONE, MOST_OF_TENANT, MOST_WATCHERS)
         if self._is_ended or not self._places.has_room(name, name[0], limits):
-            words = "too many watch inboxes here right now: come again later, and ask for /inbox/unread meanwhile"
-            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, words, {"Retry-After": "30"})
+            detail = "too many open streams of inboxes: try again later, and poll /inbox/unread meanwhile"
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "30"})
 
     @contextmanager
     def watching(self, name: Name) -> Iterator[WatchedInbox]:
-        """For as long as somebody wants to hear."""
+        """Watch an inbox for as long as the block runs."""
         self.check_place(name)
         box = self._boxes.setdefault(name, WatchedInbox())
         box.watchers += 1
@@ -84,25 +84,25 @@ class InboxWatch:
                 del self._boxes[name]
 
     async def end(self) -> None:
-        """Whoever watches hears no more."""
+        """End all streams."""
         self._is_ended = True
         for box in list(self._boxes.values()):
             await box.change(None, is_ended=True)
 
     async def _run(self) -> None:
-        # These reads are everybody's, and not counted for the first who came.
+        # The query counts for the server, and not for the first client.
         ASKING.set(None)
         while self._boxes and not self._is_ended:
-            await self._look()
+            await self._query()
             await asyncio.sleep(BEAT_SECONDS)
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         boxes = dict(self._boxes)
         try:
-            seen = await self._reader.read(standings(list(boxes)))
+            states = await self._reader.read(standings(list(boxes)))
         except BUSY:
-            # What stood there before stands until somebody can look again.
+            # The previous state stays until a query succeeds.
             return
-        for box, standing in zip(boxes.values(), seen, strict=True):
+        for box, standing in zip(boxes.values(), states, strict=True):
             if standing != box.standing and not self._is_ended:
                 await box.change(standing)

@@ -1,4 +1,4 @@
-"""Recipients: whom to tell, how to reach them, what they want, and why they were told."""
+"""Recipients: their addresses and preferences, and why they were notified."""
 
 import asyncio
 from dataclasses import dataclass
@@ -41,17 +41,17 @@ from sereno.text import check_text
 ASPECTS = ("wanted", "condition", "quiet")
 NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 DETAIL = shape(notifications.RecipientDetail)
-# A key may hold slashes.
+# A key may contain slashes.
 ONE = "/recipients/{key:path}"
 
-Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
+Tenant = Annotated[str | None, Query(description="Tenant of the recipient; without it, a recipient of no tenant.")]
 
 
 Address = Annotated[str, Field(max_length=2000)]
 
 
 class AddressBody(BaseModel):
-    """An address, with what belongs to it beside its text: keys of a subscription, secrets of a webhook."""
+    """An address with its further fields: keys of a push subscription, secrets of a webhook."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -60,7 +60,7 @@ class AddressBody(BaseModel):
 
 
 class RecipientBody(BaseModel):
-    """What is given changes; what is left out stays. An address given again is active again, unless unsubscribed."""
+    """Given fields change, others stay. An address that is given again is active again, unless unsubscribed."""
 
     addresses: Annotated[dict[Name, Annotated[list[Address | AddressBody], Field(max_length=50)]], at_most(50)] = {}
     zone: str | None = Field(None, max_length=100)
@@ -69,7 +69,7 @@ class RecipientBody(BaseModel):
 
 
 class QuietBody(BaseModel):
-    """Quiet hours on the recipient's own clock, such as 22:00 to 08:00. `days`: those on which they start."""
+    """Quiet hours in the recipient's time zone, such as 22:00 to 08:00. `days`: the days on which they start."""
 
     start: str = Field(max_length=10)
     end: str = Field(max_length=10)
@@ -77,9 +77,9 @@ class QuietBody(BaseModel):
 
 
 class PreferenceBody(BaseModel):
-    """What is wanted of exactly this event, category and channel; left out, of any.
+    """The preference for exactly this event, category and channel; without one of them, for any.
 
-    Of `wanted`, `condition` and `quiet`, what is given changes, what is left out stays, and null takes it back.
+    Of `wanted`, `condition` and `quiet`, given fields change, others stay, and null removes a value.
     """
 
     event: Name | None = None
@@ -92,7 +92,7 @@ class PreferenceBody(BaseModel):
     def wish(self, tenant: str | None) -> dict[str, Any]:
         given = self.model_fields_set & {*ASPECTS}
         if not given:
-            raise InvalidArguments("what is wanted? Give wanted, condition or quiet")
+            raise InvalidArguments("no preference given: give wanted, condition or quiet")
         check_storable("condition", self.condition)
         spans = None if self.quiet is None else [QuietHours(each.start, each.end, each.days) for each in self.quiet]
         values = {"wanted": self.wanted, "condition": self.condition, "quiet": spans}
@@ -101,7 +101,7 @@ class PreferenceBody(BaseModel):
 
 
 class UnsubscribeBody(BaseModel):
-    """Never again to this address. `reason`: kept with it."""
+    """Unsubscribes this address for good. `reason`: stored with it."""
 
     channel: Name
     address: Address
@@ -123,25 +123,25 @@ def routes(context: ServerContext) -> Router:
     async def list_recipients(
         who: Who,
         page: Annotated[Paging, Depends(paging)],
-        pattern: Annotated[str | None, Query(description="Of a key; * stands for anything.")] = None,
+        pattern: Annotated[str | None, Query(description="A key; * stands for anything.")] = None,
         tenant: str | None = None,
         q: Annotated[
             str | None, Query(max_length=LONGEST, description="A search: key:user:* channel:email zone:Europe/Riga")
         ] = None,
     ) -> Response:
-        """Recipients, newest first. A pattern or a search looks at the newest hundred thousand."""
+        """Recipients, newest first. A pattern or a search searches the newest hundred thousand."""
         theirs, search_params = their_tenant(who, tenant), searched(q, RECIPIENT_FIELDS, who)
 
-        def look(most: int, before: int | None) -> Operation[list[RecipientLine]]:
+        def query(most: int, before: int | None) -> Operation[list[RecipientLine]]:
             return notifications.list_recipients(
                 pattern, tenant=theirs, search_params=search_params, limit=most, before=before
             )
 
-        return told(await context.read(page_of(page, look, lambda line: line.id)))
+        return told(await context.read(page_of(page, query, lambda line: line.id)))
 
     @router.operation("GET", f"{ONE}/why", role="viewer", of_tenants=True, also=NOT_FOUND)
     async def why_told(key: str, event: str, who: Who, tenant: Tenant = None) -> WhyNotified:
-        """Why they were told of a kind of event, or were not, in words."""
+        """Why a recipient was notified of an event type, or was not, in words."""
         theirs = their_tenant(who, tenant)
         return WhyNotified(await context.read(why_notification(key, event, tenant=theirs, known=known_kinds(context))))
 
@@ -152,25 +152,24 @@ def routes(context: ServerContext) -> Router:
 
 
 def _one(context: ServerContext, router: Router) -> None:
-    """After those whose path goes on behind the key."""
+    """Registered after the routes whose path continues after the key."""
 
     @router.operation("GET", ONE, role="viewer", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def show_recipient(key: str, who: Who, tenant: Tenant = None) -> Response:
-        """Somebody: the ways to reach them, what they want, and the defaults that hold for them.
+        """One recipient: addresses, preferences, and the defaults that apply.
 
-        Whole addresses are revealed by `POST /recipients/{key}/reveal`. What looks like a secret in `data` is hidden
-        from those who only look.
+        `POST /recipients/{key}/reveal` returns unmasked addresses. Likely secrets in `data` are masked for viewers.
         """
         return told(recipient_shown(await context.read(_theirs(key, their_tenant(who, tenant))), who))
 
     @router.operation("PUT", ONE, role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def set_recipient(key: str, body: RecipientBody, who: Who, tenant: Tenant = None) -> Response:
-        """Make somebody, or change what is given."""
+        """Create a recipient, or change the given fields."""
         return told(recipient_shown(await _set(context, key, body, who, their_tenant(who, tenant)), who))
 
     @router.operation("DELETE", ONE, role="admin", of_tenants=True, also=NOT_FOUND, status_code=204)
     async def delete_recipient(key: str, who: Who, tenant: Tenant = None) -> None:
-        """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
+        """Delete a recipient for good, with addresses, preferences and inbox. Deliveries stay, as history."""
         theirs = their_tenant(who, tenant)
         check_text("recipient", key)
         check_text("tenant", theirs)
@@ -186,9 +185,9 @@ def _addresses(context: ServerContext, router: Router) -> None:
         "POST", f"{ONE}/unsubscribe", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL
     )
     async def unsubscribe(key: str, body: UnsubscribeBody, who: Who, tenant: Tenant = None) -> Response:
-        """Never again to this address, whatever else is said."""
+        """Unsubscribe an address for good, whatever the preferences are."""
         theirs = their_tenant(who, tenant)
-        said = {
+        detail = {
             "tenant": theirs,
             "channel": body.channel,
             "address": notifications.masked(body.address),
@@ -201,7 +200,7 @@ def _addresses(context: ServerContext, router: Router) -> None:
             )
             if not is_known:
                 raise not_found(f"such address of {key!r:.80}")
-            await hands.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said, actor=who.actor))
+            await hands.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", detail, actor=who.actor))
             found = await hands.run(notifications.show_recipient(key, tenant=theirs))
         return told(recipient_shown(found, who))
 
@@ -209,7 +208,7 @@ def _addresses(context: ServerContext, router: Router) -> None:
 def _preferences(context: ServerContext, router: Router) -> None:
     @router.operation("PUT", f"{ONE}/preferences", role="admin", of_tenants=True, also=NOT_FOUND, response_model=DETAIL)
     async def prefer(key: str, body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
-        """What somebody wants; it holds for what is not sent yet."""
+        """Set a preference; it applies to all that is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
         async with together(context) as hands:
@@ -225,12 +224,12 @@ def _preferences(context: ServerContext, router: Router) -> None:
 
     @router.operation("GET", "/preferences", role="viewer", **options)
     async def list_defaults(who: Who, tenant: Tenant = None) -> Response:
-        """What holds for all of a tenant who say nothing themselves; without one, for those who belong to none."""
+        """The default preferences of a tenant; without one, those of recipients without a tenant."""
         return told(await context.read(_defaults(their_tenant(who, tenant))))
 
     @router.operation("PUT", "/preferences", role="admin", **options)
     async def prefer_by_default(body: PreferenceBody, who: Who, tenant: Tenant = None) -> Response:
-        """What holds for all who say nothing themselves; it holds for what is not sent yet."""
+        """Set a default preference; it applies to all that is not sent yet."""
         theirs = their_tenant(who, tenant)
         wish = body.wish(theirs)
         async with together(context) as hands:

@@ -1,4 +1,4 @@
-"""Whole addresses of people, for those who work with them; that they looked is written down."""
+"""Unmasked addresses, for operators; every access is recorded in the audit."""
 
 from http import HTTPStatus
 from typing import Annotated, TypeVar
@@ -18,7 +18,7 @@ from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 T = TypeVar("T")
 
 DeliveryId = Annotated[int, Path(ge=0, lt=2**63)]
-Tenant = Annotated[str | None, Query(description="Whose recipient; left out, one that belongs to no tenant.")]
+Tenant = Annotated[str | None, Query(description="Tenant of the recipient; without it, a recipient of no tenant.")]
 
 
 def routes(context: ServerContext) -> Router:
@@ -33,8 +33,8 @@ def routes(context: ServerContext) -> Router:
         response_model=shape(notifications.RecipientDetail),
     )
     async def reveal_one(key: str, who: Who, tenant: Tenant = None) -> Response:
-        """Somebody with whole addresses. Elsewhere they are masked; the audit says who looked here."""
-        return told(await _written_down(context, _whole_recipient(key, who, tenant)))
+        """A recipient with unmasked addresses. Elsewhere they are masked; the audit records each call."""
+        return told(await _audited(context, _whole_recipient(key, who, tenant)))
 
     @router.operation(
         "POST",
@@ -44,17 +44,17 @@ def routes(context: ServerContext) -> Router:
         response_model=shape(notifications.DeliveryDetail),
     )
     async def reveal_its_address(delivery_id: DeliveryId, who: Who) -> Response:
-        """A delivery with its whole address; the audit says who looked here."""
-        return told(await _written_down(context, _whole_delivery(delivery_id, who)))
+        """A delivery with its unmasked address; the audit records each call."""
+        return told(await _audited(context, _whole_delivery(delivery_id, who)))
 
     return router
 
 
-async def _written_down(context: ServerContext, operation: Operation[T]) -> T:
-    """Nothing is revealed where nothing can be written down."""
+async def _audited(context: ServerContext, operation: Operation[T]) -> T:
+    """Run the operation, which writes an audit entry; 403 on a read-only server, which cannot write one."""
     if context.settings.read_only:
         raise HTTPError(
-            HTTPStatus.FORBIDDEN, "this server is read-only, and whole addresses are shown to nobody unseen"
+            HTTPStatus.FORBIDDEN, "this server is read-only, and cannot record the access to an unmasked address"
         )
     return await context.change(operation)
 

@@ -1,4 +1,4 @@
-"""Templates: look at them, try them, change them while everything runs."""
+"""Templates: list, preview, lint and change them while workers run."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,13 +33,13 @@ NOT_FOUND = (HTTPStatus.NOT_FOUND,)
 ROW = "/templates/{event}/{channel}/{part}"
 
 Part = Literal["title", "body", "html", "options"]
-Locale = Annotated[str | None, Query(description="Such as pt-BR or pt; left out, any.")]
-Tenant = Annotated[str | None, Query(description="Whose words; left out, everybody's.")]
+Locale = Annotated[str | None, Query(description="Such as pt-BR or pt; without it, any.")]
+Tenant = Annotated[str | None, Query(description="Tenant of the template; without it, all tenants.")]
 
 
 @dataclass
 class TemplateLine:
-    """One template. `origin`: "row", or the name of its file. Empty: any locale, any tenant."""
+    """One template. `origin`: "row", or the name of its file. Empty `locale` and `tenant` mean any."""
 
     event: str
     channel: str
@@ -61,27 +61,27 @@ class TemplateWords:
 
 
 class TemplateSource(BaseModel):
-    """A template as it is written, in Jinja's language."""
+    """The source of a template, in Jinja."""
 
     source: str = Field(max_length=LARGEST_SOURCE)
 
 
 @dataclass
 class TemplateWritten:
-    """`created`: false where there was a row already. Workers see it within a minute."""
+    """`created`: false if the row existed. Workers see the change within a minute."""
 
     name: str
     created: bool
 
 
 class PreviewBody(BaseModel):
-    """What to try words with: a payload, or with `last` that of the last event of this type."""
+    """What to render with: a payload, or with `last` that of the last event of this type."""
 
     event: Name
     channel: Name
     payload: dict[str, Any] | None = None
     last: bool = False
-    recipient: Name = "somebody"
+    recipient: Name = "recipient"
     locale: str | None = Field(None, max_length=100)
     tenant: Name | None = None
 
@@ -98,7 +98,7 @@ class PreviewAnswer:
 
 @dataclass
 class LintAnswer:
-    """What is wrong; `ok`: no error is among it."""
+    """Findings; `ok`: none of them is an error."""
 
     ok: bool
     templates: int
@@ -114,7 +114,7 @@ def routes(context: ServerContext) -> Router:
         """All templates, files and rows, with who changed a row last."""
         check_text("event", event)
         rows = await context.read(store.list_rows(event))
-        files = await _aside(lambda: TemplateSet(directory_of(context.settings.templates)).sources())
+        files = await _in_thread(lambda: TemplateSet(directory_of(context.settings.templates)).sources())
         lines = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in rows]
         lines += [_line(one.key, one.name, len(one.text)) for one in files if event in (None, one.key.event)]
         return Page(sorted(lines, key=lambda line: (line.event, line.channel, line.locale, line.tenant, line.part)))
@@ -123,7 +123,7 @@ def routes(context: ServerContext) -> Router:
     async def show_template(
         event: str, channel: str, locale: Locale = None, tenant: Tenant = None
     ) -> dict[str, TemplateWords]:
-        """What counts for a recipient with this locale, part by part, and where it comes from."""
+        """The templates that apply to a recipient with this locale, part by part, and where they come from."""
         found = (await _all(context)).find(event, channel, locale, tenant)
         if not found:
             raise not_found(f"template for {event!r:.80} by {channel!r:.80}")
@@ -145,7 +145,7 @@ def _change(context: ServerContext, router: Router) -> None:
         locale: Locale = None,
         tenant: Tenant = None,
     ) -> TemplateWritten:
-        """Write a row. It goes before the files."""
+        """Write a row. It takes precedence over files."""
         check_storable("source", body.source)
         where = templates.place(event, channel, part, locale, tenant)
         templates.check_length(body.source)
@@ -158,7 +158,7 @@ def _change(context: ServerContext, router: Router) -> None:
     async def delete_template(
         event: str, channel: str, part: Part, who: Who, locale: Locale = None, tenant: Tenant = None
     ) -> None:
-        """Delete a row: what a file says counts again."""
+        """Delete a row: the file applies again."""
         where = templates.place(event, channel, part, locale, tenant)
         if not await context.change(templates.delete(where, actor=who.actor)):
             raise not_found(f"row {spelled(Key(*where))}")
@@ -167,11 +167,11 @@ def _change(context: ServerContext, router: Router) -> None:
 def _try(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/templates/preview", role="viewer", also=NOT_FOUND)
     async def preview(body: PreviewBody, who: Who) -> PreviewAnswer:
-        """What a recipient would read. With `last`, what looks like a secret is hidden from those who only look."""
+        """What a recipient would read. With `last`, likely secrets in the payload are masked for viewers."""
         for name, value in (("event", body.event), ("channel", body.channel), ("tenant", body.tenant)):
             check_text(name, value)
         if (body.payload is None) != body.last:
-            raise InvalidArguments("with what? Give a payload, or last for that of the last event")
+            raise InvalidArguments("no payload: give a payload, or last for that of the last event")
         payload = body.payload
         if payload is None:
             payload = await context.read(store.last_payload(body.event, body.tenant))
@@ -191,7 +191,7 @@ def _try(context: ServerContext, router: Router) -> None:
 
     @router.operation("POST", "/templates/lint", role="viewer", response_model=shape(LintAnswer))
     async def lint() -> Response:
-        """Look for mistakes: names that no payload has, mails without a subject, messages too large."""
+        """Check templates: names that no payload has, mails without a subject, messages that are too large."""
         post, words = context.app.notifications, await _all(context)
         payloads = {name: await context.read(store.last_payload(name)) for name in words.events()}
         known = {name: payload for name, payload in payloads.items() if payload is not None}
@@ -202,15 +202,15 @@ def _try(context: ServerContext, router: Router) -> None:
 
 
 async def _all(context: ServerContext) -> TemplateSet:
-    """Files and rows, as they are now."""
+    """Return the current files and rows."""
     _, rows = await context.read(store.read())
-    made = await _aside(lambda: TemplateSet(directory_of(context.settings.templates)))
+    made = await _in_thread(lambda: TemplateSet(directory_of(context.settings.templates)))
     made.use_rows(rows or {})
     return made
 
 
-async def _aside(work: Callable[[], T]) -> T:
-    """Files are read and words are made beside the loop, which answers others meanwhile."""
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run work in a thread, while the event loop handles other requests."""
     return await asyncio.to_thread(work)
 
 

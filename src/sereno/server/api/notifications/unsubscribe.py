@@ -1,7 +1,7 @@
-"""Where a link to unsubscribe leads: a page with one button, and what the button does.
+"""The page of an unsubscribe link: a page with one button, and what the button does.
 
-To look changes nothing, because programs that read mail follow links. Mail programs that know RFC 8058 press the button
-themselves. Outside `/api/v1`: people see it, and its address stands in messages that are years old.
+GET changes nothing, because programs that read mail follow links. Mail programs that know RFC 8058 send the POST
+themselves. Outside `/api/v1`: people see the address, and it is in messages that are years old.
 """
 
 from html import escape
@@ -19,7 +19,7 @@ from sereno.server.shared.context import ServerContext
 PATH = "/unsubscribe/{token}"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    # The address of the page opens something: nobody else is told of it.
+    # The address of the page is a credential: it must not reach other sites.
     "Referrer-Policy": "no-referrer",
     "X-Robots-Tag": "noindex",
 }
@@ -36,7 +36,7 @@ BUTTON = '<form method="post"><button>Unsubscribe</button></form>\n'
 
 
 def routes(context: ServerContext) -> list[Route]:
-    """GET shows, POST acts."""
+    """Return the routes: GET shows the page, POST unsubscribes."""
 
     async def show(request: Request) -> HTMLResponse:
         try:
@@ -61,10 +61,10 @@ def routes(context: ServerContext) -> list[Route]:
 
 
 def _secret(context: ServerContext) -> str:
-    """Without one, no link was ever made."""
+    """Return the secret; without one, no link was ever created."""
     secret = context.settings.secret
     if secret is None:
-        raise ConfigurationError("links to unsubscribe are signed: set SERENO_SECRET")
+        raise ConfigurationError("unsubscribe links are signed: set SERENO_SECRET")
     return secret
 
 
@@ -74,7 +74,7 @@ def _what(about: Unsubscribe) -> str:
 
 
 def _not_valid() -> HTMLResponse:
-    words = "This link is not whole. Please open it again from the message, or copy all of it."
+    words = "This link is incomplete. Please open it again from the message, or copy all of it."
     return _page("This link does not work", words, HTTPStatus.BAD_REQUEST)
 
 

@@ -1,4 +1,4 @@
-"""Stored procedures that jobs may call: what is on the list, how it stands, and what it brought."""
+"""Stored procedures that jobs may call: the list of allowed ones, their state, and their results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from sereno.server.shared.http_error import not_found
 
 T = TypeVar("T")
 
-Target = Annotated[str, Path(max_length=60, description="`here`, or another one of `procedure_targets`.")]
-Name = Annotated[str, Path(max_length=600, description="`schema.name`, as the catalogue has it.")]
+Target = Annotated[str, Path(max_length=60, description="`here`, or one of `procedure_targets`.")]
+Name = Annotated[str, Path(max_length=600, description="`schema.name`, as in the database catalogue.")]
 ANSWERS = [HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT]
 
 
@@ -34,7 +34,7 @@ Fact = Literal["job", "attempt", "tenant", "trace", "planned_at"]
 
 
 class AllowBody(BaseModel):
-    """`params` and `kind`: which of several of this name. `given`: parameters that are a fact of the job."""
+    """`params` and `kind`: which of several with this name. `given`: parameters filled in from the job."""
 
     params: str | None = Field(None, max_length=20_000)
     kind: Literal["function", "procedure"] | None = None
@@ -56,7 +56,7 @@ class ParameterLine:
 
 @dataclass
 class ProcedureLine:
-    """One that jobs may call. Timeouts are in seconds. `definer`: with whose rights it runs, if not the caller's."""
+    """An allowed procedure. Timeouts are in seconds. `definer`: with whose rights it runs, if not the caller's."""
 
     target: str
     name: str
@@ -76,7 +76,7 @@ class ProcedureLine:
 
 @dataclass
 class ProcedureAnswer:
-    """One that jobs may call, and what its newest calls brought. What looks like a secret is hidden."""
+    """An allowed procedure and the results of its newest calls. Likely secrets are masked."""
 
     procedure: ProcedureLine
     runs: list[RunRow]
@@ -86,25 +86,25 @@ def routes(context: ServerContext) -> Router:
     """`/procedures`."""
     router = Router(context, "procedures")
 
-    def board() -> ProcedureBoard:
+    def registry() -> ProcedureBoard:
         return ProcedureBoard(context.settings, lambda: context.database.url)
 
     @router.operation("GET", "/procedures", role="viewer")
     async def list_allowed() -> Page[ProcedureLine]:
-        """Those that jobs may call, each with its newest call that ended well."""
+        """Allowed procedures, each with its newest successful call."""
         return Page([_line(each.allowed, each.last) for each in await context.read(procedures.list_allowed())])
 
     @router.operation("GET", "/procedures/{target}/{name}", role="viewer")
     async def show(target: Target, name: Name) -> ProcedureAnswer:
-        """One that jobs may call, and what its newest calls brought."""
+        """An allowed procedure and the results of its newest calls."""
         found = await context.read(_known(name, lambda: procedures.show(target, name)))
         runs = [RunRow(each.job_id, each.attempt, each.seconds, each.finished_at, _hidden(each)) for each in found.runs]
         return ProcedureAnswer(_line(found.allowed, None), runs)
 
     @router.operation("PUT", "/procedures/{target}/{name}", role="admin", also=ANSWERS)
     async def allow(target: Target, name: Name, body: AllowBody, who: Who) -> ProcedureLine:
-        """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
-        signature = await board().resolve(target, name, params=body.params, kind=body.kind)
+        """Allow jobs to call it, for as long as its signature stays as it is now. A repeated call replaces it."""
+        signature = await registry().resolve(target, name, params=body.params, kind=body.kind)
         made = await context.change(
             procedures.allow(
                 target,
@@ -120,19 +120,19 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("DELETE", "/procedures/{target}/{name}", role="admin", status_code=204)
     async def revoke(target: Target, name: Name, who: Who) -> None:
-        """No job calls it any more: those that want to end as dead."""
+        """Remove a procedure from the list: jobs that call it end as dead."""
         await context.change(_known(name, lambda: procedures.revoke(target, name, actor=who.actor)))
 
     @router.operation("POST", "/procedures/{target}/{name}/check", role="operator")
     async def check(target: Target, name: Name) -> Finding:
-        """Whether it is still what was allowed, in its own database."""
-        return await board().check(await context.read(_known(name, lambda: procedures.find(target, name))))
+        """Check whether the procedure in its database is still the one that was allowed."""
+        return await registry().check(await context.read(_known(name, lambda: procedures.find(target, name))))
 
     return router
 
 
 def _known(name: str, operation: Callable[[], Operation[T]]) -> Operation[T]:
-    """What is not on the list is not there."""
+    """404 for a procedure that is not on the list."""
     try:
         return (yield from operation())
     except Refused:

@@ -1,4 +1,4 @@
-"""A job that calls a stored procedure, asked for by the procedure's name."""
+"""Enqueue a job that calls a stored procedure, by the procedure's name."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from sereno.text import NAME_LIMIT
 
 
 class RunBody(BaseModel):
-    """`params`: by name. `tenant`: whose job it is."""
+    """`params`: by name. `tenant`: the tenant of the job."""
 
     params: Annotated[dict[str, Any], Field(max_length=1000)] = {}
     tenant: Annotated[str, Field(min_length=1, max_length=NAME_LIMIT)] | None = None
@@ -31,7 +31,7 @@ class RunBody(BaseModel):
 
 @dataclass
 class ProcedureJob:
-    """The job that calls it; `GET /jobs/{id}` has what it brings."""
+    """The job that calls it; `GET /jobs/{id}` has its result."""
 
     job: int
 
@@ -42,7 +42,7 @@ def routes(context: ServerContext) -> Router:
 
     @router.operation("POST", "/procedures/{target}/{name}/run", role="operator", status_code=201)
     async def run(target: Target, name: Name, who: Who, body: RunBody | None = None) -> ProcedureJob:
-        """Make a job that calls it. Refused at once when the parameters do not fit, or it is not what was allowed."""
+        """Enqueue a job that calls it. Refused at once when the parameters do not fit or the procedure has changed."""
         wanted = body or RunBody()
         check_storable("params", wanted.params)
         raw = stored(wanted.params, lambda why: InvalidArguments(f"params: {why}"))
@@ -56,7 +56,7 @@ def routes(context: ServerContext) -> Router:
 
 
 def _known(target: str, name: str) -> Operation[AllowedProcedure]:
-    """What is not on the list is not there."""
+    """404 for a procedure that is not on the list."""
     try:
         return (yield from procedures.find(target, name))
     except Refused:

@@ -27,44 +27,44 @@ from sereno.server.api.schedules.writing import Length, Note
 from sereno.server.shared.context import ServerContext, check_task
 from sereno.text import check_text
 
-# More runs than this at once are no help, but a flood.
+# The most schedules that one request may run; more is a mistake rather than a need.
 MOST_RUN = 1000
 
 
 class ScheduleBulkBody(ScheduleSelection):
-    """`dry_run`: only say what it would touch. `all`: whatever the filter finds, where no keys are named."""
+    """`dry_run`: only count. `all`: confirms all that match, where no keys are given."""
 
     dry_run: bool = False
-    all: bool = Field(False, description="Really all that match, where no keys are named.")
+    all: bool = Field(False, description="Confirms all that match, where no keys are given.")
 
 
 class ChangeSchedules(ScheduleBulkBody):
-    """`in_background`: a worker does it. `rate`: then, so many a second."""
+    """`in_background`: a worker does it. `rate`: schedules per second, with it."""
 
     in_background: InBackground = False
     rate: PerSecond | None = None
 
     def is_for_a_worker(self) -> bool:
-        """Whether it is; a rate without that makes no sense."""
+        """Return whether a worker does it; a rate without that is invalid."""
         check_rate(self.rate, in_background=self.in_background)
         return self.in_background and not self.dry_run
 
 
 class PauseSchedules(ChangeSchedules):
-    """`until`: fire again from there on."""
+    """`until`: they fire again from then on."""
 
     until: AwareDatetime | None = None
     note: Note = None
 
 
 class DisableSchedules(ChangeSchedules):
-    """They fire again when somebody resumes them."""
+    """They fire again after a resume."""
 
     note: Note = None
 
 
 class SpreadSchedules(ChangeSchedules):
-    """`over`: such as "20m"; 0 takes the spread away."""
+    """`over`: such as "20m"; 0 removes the spread."""
 
     over: Length
 
@@ -80,7 +80,7 @@ class SchedulesChanged:
     by_task: dict[str, int]
 
 
-# Of a change that may go on in the background.
+# Options of changes that may run in the background.
 ANSWERS: dict[str, Any] = {
     "of_tenants": True,
     "also": [HTTPStatus.NOT_FOUND],
@@ -90,7 +90,7 @@ ANSWERS: dict[str, Any] = {
 
 
 def routes(context: ServerContext, router: Router) -> None:
-    """What writes `/schedules`."""
+    """The bulk changes of `/schedules`."""
     _stop(context, router)
     _remake(context, router)
     _run(context, router)
@@ -99,7 +99,7 @@ def routes(context: ServerContext, router: Router) -> None:
 def _stop(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/schedules/pause", role="operator", **ANSWERS)
     async def pause(body: PauseSchedules, who: Who) -> SchedulesChanged | Response:
-        """They fire no more, or not before a date. What runs goes on."""
+        """Pause schedules, for good or until a date. Running jobs continue."""
         check_text("note", body.note)
         if body.is_for_a_worker():
             return await _begun(
@@ -109,14 +109,14 @@ def _stop(context: ServerContext, router: Router) -> None:
 
     @router.operation("POST", "/schedules/resume", role="operator", **ANSWERS)
     async def resume(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
-        """They fire again, from now on. What passed meanwhile is not caught up."""
+        """Resume schedules, from now on. Missed instants are not run."""
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.resume", body)
         return await _change(context, who, "resume", body, schedules.resume)
 
     @router.operation("POST", "/schedules/disable", role="operator", **ANSWERS)
     async def disable(body: DisableSchedules, who: Who) -> SchedulesChanged | Response:
-        """They fire no more until somebody resumes them."""
+        """Disable schedules until they are resumed."""
         check_text("note", body.note)
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.disable", body, ScheduleBulkRequest(note=body.note))
@@ -126,15 +126,15 @@ def _stop(context: ServerContext, router: Router) -> None:
 def _remake(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/schedules/delete", role="admin", **ANSWERS)
     async def delete(body: ChangeSchedules, who: Who) -> SchedulesChanged | Response:
-        """Gone for good. Their jobs stay as history."""
+        """Delete schedules for good. Their jobs stay, as history."""
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.delete", body)
         return await _change(context, who, "delete", body, schedules.delete)
 
     @router.operation("POST", "/schedules/spread", role="admin", **ANSWERS)
     async def spread(body: SpreadSchedules, who: Who) -> SchedulesChanged | Response:
-        """Give each its own place in a window. It fires there after each instant, always at the same place."""
-        # Refused before anything is looked at, in the words of the rule.
+        """Give each schedule its own offset in a window. It fires there after each instant, always at the same one."""
+        # An invalid window is refused before any query, with the message of the rule.
         checked(Daily("00:00", spread=body.over))
         if body.is_for_a_worker():
             return await _begun(context, who, "schedule.spread", body, ScheduleBulkRequest(window=body.over))
@@ -144,22 +144,22 @@ def _remake(context: ServerContext, router: Router) -> None:
 def _run(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/schedules/run", role="operator", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def run(body: ScheduleBulkBody, who: Who) -> SchedulesChanged:
-        """Fire each of them now, whatever its rule says; no more than 1,000 at once."""
+        """Run each schedule now, whatever its rule; at most 1,000 at once."""
         would = (await context.read(tally(body.filter(who), "run"))).total
         if not body.dry_run and would.value > MOST_RUN:
-            raise Refused(f"{would} schedules would run at once, and {MOST_RUN:,} are the most: narrow it down")
+            raise Refused(f"{would} schedules would run at once, more than {MOST_RUN:,}: narrow the filter")
         return await _change(context, who, "run", body, run_all)
 
 
 async def _change(
     context: ServerContext, who: Principal, verb: Verb, body: ScheduleBulkBody, operation: Callable[..., Operation[int]]
 ) -> SchedulesChanged:
-    """Those that are named by their keys are meant; whatever a filter finds must be confirmed."""
+    """Change those named by their keys; a filter without keys must be confirmed."""
     wanted = await _open_to(context, who, verb, body.filter(who))
     if body.dry_run:
         return _would(await context.read(tally(wanted, verb)))
     if body.keys is None and not body.all:
-        raise Refused(f'this would {verb} every schedule that matches: look with "dry_run", confirm with "all"')
+        raise Refused(f'this would {verb} every schedule that matches: check with "dry_run", confirm with "all"')
     if wanted.is_empty:
         wanted = replace(wanted, pattern="*")
     changed = await context.carry_out(in_batches(wanted, partial(operation, actor=who.actor)))
@@ -167,7 +167,7 @@ async def _change(
 
 
 async def _open_to(context: ServerContext, who: Principal, verb: Verb, wanted: ScheduleFilter) -> ScheduleFilter:
-    """For what makes jobs, without schedules of tasks that somebody may not have run; 403 for one that was named."""
+    """Return the filter; for verbs that create jobs, without tasks that this user may not run; 403 for a named one."""
     allowed = await context.open_tasks(who) if verb in ("run", "resume") else None
     if allowed is None:
         return wanted

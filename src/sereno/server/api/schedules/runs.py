@@ -1,4 +1,4 @@
-"""Fires that somebody asks for: one schedule now, instants of the past, or whatever is due."""
+"""Runs on request: one schedule now, instants of the past, or all that is due."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from sereno.server.api.threads import SerialThread
 from sereno.server.shared.context import ServerContext, check_task
 from sereno.zones import moment
 
-# Instants that are listed; the others are counted.
+# Instants in the response; further ones are counted.
 LISTED = 1000
 
 
 class BackfillBody(BaseModel):
-    """Instants of the past, from `start` to `end`. `rate`: so many a second; without it, all at once."""
+    """Instants of the past, from `start` to `end`. `rate`: jobs per second; without it, all at once."""
 
     start: AwareDatetime
     end: AwareDatetime
@@ -39,7 +39,7 @@ class BackfillBody(BaseModel):
 
 @dataclass
 class PastInstant:
-    """`done`: it made a job before, and makes none again."""
+    """`done`: it created a job before, and creates none again."""
 
     at: datetime
     local: str
@@ -48,10 +48,10 @@ class PastInstant:
 
 @dataclass
 class BackfillAnswer:
-    """The plan, and unless `dry_run` the jobs that were made.
+    """The plan, and unless `dry_run` the jobs that were created.
 
-    `total`: instants in the range, of which the first 1,000 are listed. `to_make`: those that made no job before.
-    `there_before`: instants whose unique key had a job already. `left`: recorded by somebody else meanwhile.
+    `total`: instants in the range, of which the first 1,000 are listed. `to_make`: those that created no job before.
+    `there_before`: instants whose unique key had a job already. `left`: recorded by another process meanwhile.
     """
 
     key: str
@@ -72,7 +72,7 @@ class ParkedInstant:
 
 @dataclass
 class TickAnswer:
-    """What a pass did."""
+    """The result of a pass."""
 
     fires: int
     skips: int
@@ -80,12 +80,12 @@ class TickAnswer:
     parked: list[ParkedInstant]
 
 
-def routes(context: ServerContext, router: Router, aside: SerialThread) -> None:
-    """What fires schedules."""
+def routes(context: ServerContext, router: Router, in_thread: SerialThread) -> None:
+    """The routes that run schedules."""
 
     @router.operation("POST", "/schedules/tick", role="operator")
     async def tick() -> TickAnswer:
-        """Fire what is due, once. For whatever keeps time instead of a scheduler."""
+        """Fire what is due, once. For a setup with a timer of its own instead of a scheduler."""
         done = await adrive(passes(Ticker()), context.change)
         return TickAnswer(
             done.fires, done.skips, done.runs_ended, [ParkedInstant(key, why) for key, why in done.parked]
@@ -95,7 +95,7 @@ def routes(context: ServerContext, router: Router, aside: SerialThread) -> None:
 
     @router.operation("POST", "/schedules/{key:path}/run", role="operator", of_tenants=True, also=also, status_code=201)
     async def run(key: Key, who: Who) -> CreatedJob:
-        """Fire it now, whatever its rule says, and whether or not a run goes on."""
+        """Run the schedule now, whatever its rule, and even if a run is in progress."""
         allowed = await context.open_tasks(who)
 
         def operation() -> Operation[Job]:
@@ -107,9 +107,9 @@ def routes(context: ServerContext, router: Router, aside: SerialThread) -> None:
 
     @router.operation("POST", "/schedules/{key:path}/backfill", role="operator", of_tenants=True, also=also)
     async def backfill(key: Key, body: BackfillBody, who: Who) -> BackfillAnswer:
-        """Run instants of the past, each at most once. `dry_run` lists them and does nothing."""
+        """Run instants of the past, each at most once. `dry_run` only lists them."""
         allowed = await context.open_tasks(who)
-        plan = await aside.read(_planned(key, body, who, allowed))
+        plan = await in_thread.read(_planned(key, body, who, allowed))
         wanted = [at for at in plan.instants if at not in plan.done]
         jobs = [] if body.dry_run else await context.carry_out(_make(key, wanted, body.rate, who, allowed))
         made = [job.id for job in jobs if job.created]
@@ -122,7 +122,7 @@ def routes(context: ServerContext, router: Router, aside: SerialThread) -> None:
 def _theirs(
     key: str, who: Principal, allowed: Collection[str] | None, *, locked: bool = False
 ) -> Operation[ScheduleRow]:
-    """The schedule of this key, whose task somebody may have run."""
+    """Return the schedule of this key; 403 for a task that this user may not run."""
     row = yield from theirs(key, who, locked=locked)
     if allowed is not None:
         check_task(row.task, allowed)
@@ -136,9 +136,7 @@ def _planned(
     check_date("end", body.end)
     yield from _theirs(key, who, allowed)
     if body.end > moment((yield from store.clock())):
-        raise InvalidArguments(
-            f"a backfill is for the past, and end ({body.end.isoformat()}) is to come: its schedule will fire it"
-        )
+        raise InvalidArguments(f"a backfill is for the past, but end ({body.end.isoformat()}) is in the future")
     if body.end <= body.start:
         raise InvalidArguments(f"end ({body.end.isoformat()}) is not after start ({body.start.isoformat()})")
     return (yield from schedules.backfill_plan(key, body.start, body.end))
@@ -147,7 +145,7 @@ def _planned(
 def _make(
     key: str, wanted: Sequence[datetime], rate: float | None, who: Principal, allowed: Collection[str] | None
 ) -> Plan[list[Job]]:
-    """In transactions of a few hundred."""
+    """Create the jobs in transactions of a few hundred."""
     made: list[Job] = []
     pace = schedules.Pace(rate)
     for some in schedules.batches(wanted):

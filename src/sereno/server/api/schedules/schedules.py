@@ -1,4 +1,4 @@
-"""Schedules: list, show, what is to come, what was, a rule to look at, definitions. What changes them is next door."""
+"""Schedules: list, show, upcoming and past runs, preview of a rule, export. Changes are in other modules here."""
 
 import asyncio
 from datetime import datetime
@@ -56,53 +56,53 @@ from sereno.zones import moment
 
 MOST_INSTANTS = 1000
 MOST_DEFINITIONS = 1000
-# Of an export: schedules that are read at once, and bytes of arguments after which a page ends.
+# Of an export: schedules per query, and bytes of arguments after which a page ends.
 AT_ONCE, LARGEST_PAGE = 50, 8 * 1024 * 1024
-# As on the command line: so long is a cell for every five minutes still a picture.
+# Seconds, as on the command line: with more, cells of five minutes are too many to draw.
 SHORTEST_SPAN, LONGEST_SPAN = 300.0, 31 * 86400.0
 
-After = Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of the page before.")]
+After = Annotated[str, Query(max_length=NAME_LIMIT, description="The `next` of the previous page.")]
 Many = Annotated[int, Query(ge=0, le=MOST_INSTANTS)]
 
 
 class PreviewBody(BaseModel):
-    """A rule as a definition has it, such as {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}."""
+    """A rule as in a definition, such as {"kind": "daily", "at": "03:00", "tz": "Europe/Riga"}."""
 
     when: dict[str, Any]
     n: int = Field(5, ge=1, le=MOST_INSTANTS)
-    after: AwareDatetime | None = Field(None, description="From there on; else from now on.")
-    key: Text | None = Field(None, description="The place in the spread of the schedule with this key.")
+    after: AwareDatetime | None = Field(None, description="From then on; without it, from now on.")
+    key: Text | None = Field(None, description="Apply the spread offset of the schedule with this key.")
 
 
 def routes(context: ServerContext) -> Router:
     """`/schedules`."""
     router = Router(context, "schedules")
-    aside = SerialThread(context)
-    _many(context, router, aside)
+    in_thread = SerialThread(context)
+    _many(context, router, in_thread)
     _rule(context, router)
     writing.routes(context, router)
     schedule_changes.routes(context, router)
-    schedule_runs.routes(context, router, aside)
-    # Last: a key may hold slashes, so its path matches everything that is left.
+    schedule_runs.routes(context, router, in_thread)
+    # Last: a key may contain slashes, so its path matches everything that is left.
     _one(context, router)
     return router
 
 
-def _many(context: ServerContext, router: Router, aside: SerialThread) -> None:
+def _many(context: ServerContext, router: Router, in_thread: SerialThread) -> None:
     @router.operation("GET", "/schedules", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def list_them(
         who: Who,
         wanted: Wanted,
-        limit: Annotated[int, Query(ge=1, le=MOST, description="So many at most.")] = 50,
+        limit: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of items.")] = 50,
         after: After = "",
-        soonest: Annotated[bool, Query(description="Those that are due next come first; one page.")] = False,
+        soonest: Annotated[bool, Query(description="Ordered by next run; one page only.")] = False,
     ) -> Schedules:
-        """What runs when, how it went, what is next: by key, or by when they are due."""
+        """Schedules with their last and next run, by key or by next run."""
         if soonest and after:
-            raise InvalidArguments("after goes on by key: it does not go with soonest")
+            raise InvalidArguments("after continues a list by key: it cannot be combined with soonest")
         check_text("after", after or None)
-        look = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
-        page = await context.read(look)
+        query = list_schedules(of_theirs(wanted, who), limit=limit, after=after, soonest=soonest)
+        page = await context.read(query)
         return Schedules([shown(row, who) for row in page.items], page.now, page.next)
 
     @router.operation("GET", "/schedules/heatmap", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
@@ -111,20 +111,19 @@ def _many(context: ServerContext, router: Router, aside: SerialThread) -> None:
         wanted: Wanted,
         span: Annotated[str, Query(max_length=40, description='Such as "24h" or "7d"; at most 31 days.')] = "24h",
     ) -> Heatmap:
-        """How many fires are to come, five minutes by five minutes, if nothing changes."""
-        return await aside.read(heatmap(of_theirs(wanted, who), _span(span)))
+        """How many runs are planned, by five minutes, if nothing changes."""
+        return await in_thread.read(heatmap(of_theirs(wanted, who), _span(span)))
 
     @router.operation("GET", "/schedules/export", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def export(
         who: Who,
         wanted: Wanted,
-        limit: Annotated[int, Query(ge=1, le=MOST_DEFINITIONS, description="So many at most.")] = MOST_DEFINITIONS,
+        limit: Annotated[int, Query(ge=1, le=MOST_DEFINITIONS, description="Maximum of items.")] = MOST_DEFINITIONS,
         after: After = "",
     ) -> Definitions:
-        """Definitions by key: what schedules are, not how they went.
+        """Definitions by key, without their history.
 
-        Operators get arguments whole, because an export is there to be imported again. For those who only look, what
-        looks like a secret in them is hidden: what they get is to be read.
+        Operators get unmasked arguments, because an export can be imported again. Viewers get likely secrets masked.
         """
         check_text("after", after or None)
         page = await context.read(_exported(of_theirs(wanted, who), limit, after))
@@ -132,7 +131,7 @@ def _many(context: ServerContext, router: Router, aside: SerialThread) -> None:
 
 
 def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[SchedulePage]:
-    """A page that ends where it gets too large, a few schedules at a time: each may have a megabyte of arguments."""
+    """Return a page that ends where it gets too large, a few schedules at a time: each may have a megabyte."""
     items: list[ScheduleRow] = []
     size = 0
     while True:
@@ -148,7 +147,7 @@ def _exported(wanted: ScheduleFilter, limit: int, after: str) -> Operation[Sched
 def _rule(context: ServerContext, router: Router) -> None:
     @router.operation("POST", "/schedules/preview", role="viewer", of_tenants=True)
     async def preview_rule(body: PreviewBody) -> Preview:
-        """When a rule would run, on its own clock and with a note where that is turned. Nothing is written."""
+        """When a rule would run, in its own time zone, with a note at changes of the clock. Nothing is stored."""
         when = decode(body.when)
         check_text("key", body.key)
         check_date("after", body.after)
@@ -161,7 +160,7 @@ def _rule(context: ServerContext, router: Router) -> None:
 def _one(context: ServerContext, router: Router) -> None:
     @router.operation("GET", "/schedules/{key:path}/next", role="viewer", of_tenants=True, also=[HTTPStatus.NOT_FOUND])
     async def next_runs(key: Key, who: Who, n: Many = 5) -> NextRuns:
-        """When it runs next, with a note where its clock is turned."""
+        """When it runs next, with a note at changes of the clock."""
         found = await context.read(_shown(key, who, fires=0, upcoming=n))
         row = found.schedule
         return NextRuns(row.key, in_words(row.rule), row.state, row.paused_until, shown_instants(found.upcoming))
@@ -173,9 +172,9 @@ def _one(context: ServerContext, router: Router) -> None:
         limit: Many = 50,
         q: Annotated[str | None, Query(max_length=LONGEST, description="A search: state:dead planned:1d..")] = None,
     ) -> Fires:
-        """What became of its newest instants: the jobs that they made and how those went, or why there are none.
+        """Its newest instants: the jobs that they created and their outcome, or why there are none.
 
-        A search looks at the newest thousand.
+        A search covers the newest thousand.
         """
         search_params = searched(q, FIRE_FIELDS, who)
         found = await context.read(_shown(key, who, fires=limit, upcoming=0, search_params=search_params))
@@ -202,7 +201,7 @@ def _shown(
 
 
 def _last_job(found: schedules.ScheduleDetail, who: Principal) -> Operation[LastJob | None]:
-    """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
+    """Return the job of the last run, preferably a running one; None if there was none, or it was deleted."""
     live = [fire.job_id for fire in found.fires if fire.reason is None and fire.state in LIVE]
     wanted = found.schedule.last_job_id
     if live and wanted not in live:

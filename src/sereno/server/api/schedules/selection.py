@@ -1,4 +1,4 @@
-"""Which schedules are meant: one by its key, whatever characters that holds, or those that a filter finds."""
+"""Which schedules a request is about: one by its key, whatever characters that holds, or those of a filter."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ from sereno.server.shared.tenant_scope import check_theirs, their_tenant
 from sereno.text import NAME_LIMIT, check_text
 
 MOST_KEYS = 10_000
-KEY = "The key; slashes are part of it. One that no path can hold is given as `?key=`, with `-` in the path."
+KEY = "The key; slashes are part of it. For a key that no path can hold, use `?key=`, with `-` in the path."
 EXACT = "The key instead of the one in the path: reaches any key there is, such as `..`, `heatmap` or `a/next`."
 
 State = Literal["enabled", "paused", "disabled", "parked", "finished"]
@@ -31,7 +31,7 @@ def named(
     key: Annotated[str, Path(min_length=1, max_length=NAME_LIMIT, description=KEY)],
     exact: Annotated[str | None, Query(alias="key", min_length=1, max_length=NAME_LIMIT, description=EXACT)] = None,
 ) -> str:
-    """The key of the one schedule that is meant."""
+    """The key of the schedule."""
     found = key if exact is None else exact
     check_text("key", found)
     return found
@@ -48,10 +48,10 @@ def asked_for(
     key: Annotated[Text | None, Query(description="A key, or a pattern in which * stands for anything.")] = None,
     task: Annotated[Text | None, Query()] = None,
     tenant: Annotated[Text | None, Query()] = None,
-    states: Annotated[list[State] | None, Query(description="One of, repeatable.")] = None,
+    states: Annotated[list[State] | None, Query(description="One of these states, repeatable.")] = None,
     declared_by: Annotated[Text | None, Query(description="The service whose code declares them.")] = None,
 ) -> ScheduleFilter:
-    """Which schedules a list shows."""
+    """The filter of a list."""
     found = searched(q, SCHEDULE_FIELDS, who)
     return ScheduleFilter.of(key, task=task, tenant=tenant, states=states, declared_by=declared_by, search_params=found)
 
@@ -60,7 +60,7 @@ Wanted = Annotated[ScheduleFilter, Depends(asked_for)]
 
 
 class ScheduleSelection(BaseModel):
-    """Which schedules; everything that is given must hold. `pattern`: a key in which * stands for anything.
+    """Which schedules; all given fields must match. `pattern`: a key in which * stands for anything.
 
     `q`: a search, as in a list.
     """
@@ -79,14 +79,14 @@ class ScheduleSelection(BaseModel):
 
 
 def of_theirs(wanted: ScheduleFilter, who: Principal) -> ScheduleFilter:
-    """What somebody of a tenant asks for is that tenant's; another's is nothing."""
+    """Return the filter for this user: only their own tenant's schedules, and 404 for another tenant."""
     return replace(wanted, tenant=their_tenant(who, wanted.tenant))
 
 
 def theirs(key: str, who: Principal, *, locked: bool = False) -> Operation[ScheduleRow]:
-    """The schedule of this key. One that is not there and one of somebody else are told in the same words."""
-    look = store.page_to_change if locked else store.page
-    found = yield from look(ScheduleFilter(keys=[key]), 1)
+    """Return the schedule of this key. A missing one and one of another tenant give the same error."""
+    query = store.page_to_change if locked else store.page
+    found = yield from query(ScheduleFilter(keys=[key]), 1)
     if not found:
         raise not_found(called(key))
     check_theirs(who, found[0].tenant, called(key))
@@ -94,5 +94,5 @@ def theirs(key: str, who: Principal, *, locked: bool = False) -> Operation[Sched
 
 
 def called(key: str) -> str:
-    """For a sentence."""
+    """Return how messages name a schedule."""
     return f"schedule {key!r:.80}"

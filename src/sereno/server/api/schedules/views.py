@@ -1,4 +1,4 @@
-"""How schedules look over HTTP: everything on the row with its rule in words, fires, instants to come."""
+"""Schedules in responses: all fields with the rule in words, fires, upcoming instants."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sereno.schedules.store import FireRow, ScheduleRow
 
 @dataclass
 class Schedule:
-    """`when`: the rule in words. `next_run_at`: null while the scheduler has not planned it. Durations are seconds."""
+    """`when`: the rule in words. `next_run_at`: null until the scheduler has planned it. Durations are in seconds."""
 
     key: str
     when: str
@@ -73,7 +73,7 @@ class Schedule:
 
 @dataclass
 class Fire:
-    """One instant of a schedule: the job that it made and how that went, or the `reason` why there is none."""
+    """One instant of a schedule: the job that it created and its outcome, or the `reason` why there is none."""
 
     planned_at: datetime | None
     fired_at: datetime
@@ -89,7 +89,7 @@ class Fire:
 
 @dataclass
 class UpcomingFire:
-    """When it runs, on the clock of the rule as well. `note`: what is odd about it, where that clock is turned."""
+    """When it runs, also in the time zone of the rule. `note`: what is special about it at a change of the clock."""
 
     at: datetime
     local: str
@@ -111,7 +111,7 @@ class LastJob:
 
 @dataclass
 class Schedules:
-    """`next`: give it as `after` to get the page after this one; null at the end."""
+    """`next`: pass it as `after` to get the next page; null at the end."""
 
     items: list[Schedule]
     now: datetime
@@ -120,7 +120,7 @@ class Schedules:
 
 @dataclass
 class ScheduleDetailAnswer:
-    """One schedule with what it did, newest first, and what it will do."""
+    """One schedule with its past runs, newest first, and its upcoming ones."""
 
     schedule: Schedule
     last_job: LastJob | None
@@ -138,7 +138,7 @@ class Fires:
 
 @dataclass
 class NextRuns:
-    """`upcoming` is empty where nothing is to come: `state` and `paused_until` say why."""
+    """`upcoming` is empty where no run is planned: `state` and `paused_until` say why."""
 
     key: str
     when: str
@@ -149,7 +149,7 @@ class NextRuns:
 
 @dataclass
 class Preview:
-    """A rule in words and in its one spelling, and when it would run."""
+    """A rule in words and in its normal form, and when it would run."""
 
     when: str
     rule: dict[str, Any]
@@ -158,16 +158,16 @@ class Preview:
 
 @dataclass
 class Definitions:
-    """What `PUT /schedules/{key}` and `POST /schedules/import` read. `next`: give it as `after`."""
+    """What `PUT /schedules/{key}` and `POST /schedules/import` accept. `next`: pass it as `after`."""
 
     items: list[dict[str, Any]]
     next: str | None
 
 
 def shown(row: ScheduleRow, who: Principal) -> Schedule:
-    """Before the scheduler has planned it, the row holds when to do that instead of when it runs.
+    """Return the response for a row. Until the scheduler has planned it, `next_run_at` of the row is when to plan it.
 
-    What looks like a secret in its arguments is hidden from those who only look.
+    Likely secrets in its arguments are masked for viewers.
     """
     values = msgspec.structs.asdict(row) | {"next_run_at": row.next_run_at if row.planned else None}
     if not who.may("operator"):

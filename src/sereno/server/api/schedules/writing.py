@@ -35,12 +35,12 @@ MOST_IMPORTED = 1000
 MOST_FIELDS = 100
 
 Length = Annotated[str, Field(max_length=100)] | float
-Note = Annotated[Text | None, Field(description="Why; shown wherever somebody wonders.")]
-Unchecked = Annotated[bool, Query(description="Also for a task that the application of this server does not know.")]
+Note = Annotated[Text | None, Field(description="The reason, shown with the schedule.")]
+Unchecked = Annotated[bool, Query(description="Allow a task that the application of this server does not know.")]
 
 
 class Definition(BaseModel):
-    """What an export holds of a schedule, but for its key. Lengths are seconds or text such as "15m"."""
+    """The definition of a schedule as in an export, without its key. Durations are seconds or text such as "15m"."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,10 +65,10 @@ class Definition(BaseModel):
     max_fires: int | None = None
     disable_after: int | None = None
     expires_after: Length | None = None
-    # More fields than there are make one error, not one each.
+    # Too many fields give one error, not one each.
     _few = model_validator(mode="before")(lambda given: check_few(given, MOST_FIELDS))
 
-    enabled: bool = Field(True, description="False writes it stopped; true leaves alone what somebody stopped.")
+    enabled: bool = Field(True, description="False disables it; true does not resume one that was paused or disabled.")
     note: Note = None
 
 
@@ -94,7 +94,7 @@ class WrittenSchedule:
 
 @dataclass
 class RefusedDefinition:
-    """`at`: its place in the list, from 0 on."""
+    """`at`: its position in the list, from 0."""
 
     at: int
     key: str | None
@@ -103,7 +103,7 @@ class RefusedDefinition:
 
 @dataclass
 class ImportAnswer:
-    """What became of an import; with `dry_run`, what would."""
+    """The result of an import; with `dry_run`, what it would be."""
 
     dry_run: bool
     created: int = 0
@@ -113,8 +113,8 @@ class ImportAnswer:
     refused: list[RefusedDefinition] = field(default_factory=list)
 
 
-class _RolledBack(Exception):  # noqa: N818 - no error: a dry run ends so
-    """Nothing of the transaction is kept."""
+class _RolledBack(Exception):  # noqa: N818 - no error: it ends a dry run
+    """Rolls the transaction back."""
 
 
 def routes(context: ServerContext, router: Router) -> None:
@@ -123,7 +123,7 @@ def routes(context: ServerContext, router: Router) -> None:
 
     @router.operation("PUT", "/schedules/{key:path}", role="admin", of_tenants=True, also=also)
     async def put(key: Key, body: Definition, who: Who, unchecked: Unchecked = False) -> WrittenSchedule:
-        """Make a schedule, or change the one of this key to be so. Said again unchanged, it is not touched."""
+        """Create a schedule, or replace the one of this key. An identical definition changes nothing."""
         make_job = await _job_maker(context, who, unchecked)
         wanted = await asyncio.to_thread(_described, {"key": key, **body.model_dump()}, make_job, who)
         (made,) = await context.change(written([wanted], who))
@@ -132,13 +132,13 @@ def routes(context: ServerContext, router: Router) -> None:
 
     @router.operation("POST", "/schedules/import", role="admin", of_tenants=True)
     async def bring_in(body: ImportBody, who: Who, unchecked: Unchecked = False) -> ImportAnswer:
-        """Definitions out of an export. One that is refused does not stop the others, unless `strict`."""
-        brought = ImportAnswer(body.dry_run)
+        """Import definitions of an export. A refused one does not stop the others, unless `strict`."""
+        result = ImportAnswer(body.dry_run)
         make_job = await _job_maker(context, who, unchecked)
-        wanted = await asyncio.to_thread(_accepted, body, brought, make_job, who)
+        wanted = await asyncio.to_thread(_accepted, body, result, make_job, who)
         with suppress(_RolledBack):
-            await context.change(_import(body, brought, wanted, who))
-        return brought
+            await context.change(_import(body, result, wanted, who))
+        return result
 
 
 async def _job_maker(context: ServerContext, who: Principal, unchecked: bool) -> MakeJob:
@@ -154,15 +154,15 @@ async def _job_maker(context: ServerContext, who: Principal, unchecked: bool) ->
 
 
 def _described(fields: dict[str, Any], make_job: MakeJob, who: Principal) -> DescribedSchedule:
-    """Checked like any other; that of somebody of a tenant is that tenant's."""
+    """Check a definition; that of a tenant's user belongs to that tenant."""
     if who.tenant is not None:
-        asked = fields.get("tenant")
-        fields = fields | {"tenant": their_tenant(who, None if asked is None else str(asked))}
+        requested = fields.get("tenant")
+        fields = fields | {"tenant": their_tenant(who, None if requested is None else str(requested))}
     return described(fields, make_job)
 
 
 def written(wanted: Sequence[DescribedSchedule], who: Principal) -> Operation[list[UpsertResult]]:
-    """Created, or changed to be so; nobody of a tenant changes what is another's, not even by being quicker."""
+    """Create or change schedules; a tenant's user cannot change one of another tenant, not even in a race."""
     keys = [each.schedule.key for each in wanted]
     there = yield from store.page_to_change(ScheduleFilter(keys=keys), len(keys))
     for row in there:
@@ -171,63 +171,63 @@ def written(wanted: Sequence[DescribedSchedule], who: Principal) -> Operation[li
     known = {row.key for row in there}
     late = [made.key for made in found if made.what != "created" and made.key not in known]
     if late and who.tenant is not None:
-        raise HTTPError(HTTPStatus.CONFLICT, f"{called(late[0])} was made by somebody else just now: look again")
+        raise HTTPError(HTTPStatus.CONFLICT, f"{called(late[0])} was created by another request just now: try again")
     return found
 
 
 def _import(
-    body: ImportBody, brought: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+    body: ImportBody, result: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
 ) -> Operation[None]:
-    """In one transaction. Those that are in order are written together; where one is in the way, one by one."""
+    """In one transaction. Valid definitions are written together; if one of them fails, one by one."""
     if wanted:
         try:
-            _count(brought, (yield from written(list(wanted.values()), who)))
+            _count(result, (yield from written(list(wanted.values()), who)))
         except (SerenoError, HTTPError):
-            yield from _one_by_one(body, brought, wanted, who)
+            yield from _one_by_one(body, result, wanted, who)
     if body.dry_run:
         raise _RolledBack
 
 
 def _accepted(
-    body: ImportBody, brought: ImportAnswer, make_job: MakeJob, who: Principal
+    body: ImportBody, result: ImportAnswer, make_job: MakeJob, who: Principal
 ) -> dict[int, DescribedSchedule]:
-    """Those that are in order by themselves, by their places."""
+    """Return the definitions that are valid on their own, by their position."""
     found: dict[int, DescribedSchedule] = {}
     places: dict[str, int] = {}
     for at, fields in enumerate(body.schedules):
         try:
             each = _described(fields, make_job, who)
         except (SerenoError, HTTPError) as error:
-            _refuse(body, brought, at, str(error))
+            _refuse(body, result, at, str(error))
             continue
         if (before := places.setdefault(each.schedule.key, at)) != at:
-            _refuse(body, brought, at, f"its key was given before, at {before}")
+            _refuse(body, result, at, f"its key was given before, at {before}")
             continue
         found[at] = each
     return found
 
 
 def _one_by_one(
-    body: ImportBody, brought: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
+    body: ImportBody, result: ImportAnswer, wanted: dict[int, DescribedSchedule], who: Principal
 ) -> Operation[None]:
     for at, each in wanted.items():
         try:
-            _count(brought, (yield from written([each], who)))
+            _count(result, (yield from written([each], who)))
         except (SerenoError, HTTPError) as error:
-            _refuse(body, brought, at, str(error))
+            _refuse(body, result, at, str(error))
 
 
-def _count(brought: ImportAnswer, found: Sequence[UpsertResult]) -> None:
+def _count(result: ImportAnswer, found: Sequence[UpsertResult]) -> None:
     counts = Counter(str(made.what) for made in found)
-    brought.created += counts["created"]
-    brought.changed += counts["changed"]
-    brought.unchanged += counts["unchanged"]
-    brought.changed_keys += [made.key for made in found if made.what == "changed"]
+    result.created += counts["created"]
+    result.changed += counts["changed"]
+    result.unchanged += counts["unchanged"]
+    result.changed_keys += [made.key for made in found if made.what == "changed"]
 
 
-def _refuse(body: ImportBody, brought: ImportAnswer, at: int, problem: str) -> None:
+def _refuse(body: ImportBody, result: ImportAnswer, at: int, problem: str) -> None:
     if body.strict:
         raise InvalidArguments(storable(f"schedules, at {at}: {problem}; nothing was imported"))
     key = body.schedules[at].get("key")
     shown = storable(key[:80]) if isinstance(key, str) else None
-    brought.refused.append(RefusedDefinition(at, shown, storable(problem)))
+    result.refused.append(RefusedDefinition(at, shown, storable(problem)))

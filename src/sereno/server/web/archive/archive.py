@@ -1,4 +1,4 @@
-"""The archive: which days are kept, which lie in files, whether those are verified; one batch beside the others."""
+"""The archive: which days are in tables, which in files, whether those are verified; details of a batch."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.sizes import size
 
 WEEKS = 46
-# Sizes change slowly.
+# Seconds; sizes change slowly.
 FRESH = 30.0
 ROWS = 20
-# Days in the table: those that leave next.
+# Days in the table: the next that leave.
 NEXT = 7
 STATES: tuple[BatchState, ...] = get_args(BatchState)
-# The kind whose days are kept as tables, and are shown unless another is asked for.
+# The kind whose days are partitions; shown by default.
 JOBS = "jobs"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDrawer:
-    """One batch. `detail`: None where there is none, or, if it `is_busy`, where nobody could look."""
+    """One batch. `detail`: None if it does not exist, or with `is_busy` if the database did not respond."""
 
     number: str
     detail: BatchDetail | None = None
@@ -96,7 +96,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _calendar(kind: str) -> Operation[tuple[date, list[DayLine]]]:
-    """Today, and the days of a kind that files hold."""
+    """Return the current day, and the archived days of a kind."""
     today = yield from storage_queries.today()
     return today, (yield from operations.days(day_squares.first_day(today, WEEKS), today, kind))
 
@@ -126,12 +126,12 @@ def _list_copies(page: PageRequest, kind: str | None, state: str | None) -> dict
 
 
 def _behind(status: ArchiveStatus | None) -> float:
-    """Seconds by which what is old should be in verified files, and is not."""
+    """Return by how many seconds the archive is behind."""
     return 0.0 if status is None else max(status.lag, status.overdue)
 
 
 def _before(found: StoredDays | None) -> int:
-    """Days that are kept and older than the picture."""
+    """Return how many stored days are older than the chart."""
     if found is None:
         return 0
     start = day_squares.first_day(found.today, WEEKS)
@@ -139,7 +139,7 @@ def _before(found: StoredDays | None) -> int:
 
 
 def _smaller(found: StoredDays | None, status: ArchiveStatus | None) -> float | None:
-    """How many times less a job takes in a file than in its table, about; None before both are known."""
+    """Return about how many times smaller a job is in a file than in its table; None before both are known."""
     if found is None or status is None or not found.rows:
         return None
     filed: Sequence[Any] = [each.found for each in status.kinds if each.kind == JOBS and each.found]

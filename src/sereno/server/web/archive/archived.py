@@ -1,4 +1,4 @@
-"""Where something is that somebody looks for, and that has left for the archive."""
+"""Where an archived job or delivery is."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from sereno.server.web.page_request import PageRequest
 
 
 async def archived(page: PageRequest, noun: Noun, number: int) -> Sequence[ArchivedLocation]:
-    """Nothing for somebody of one tenant: a file holds many tenants' rows."""
+    """Return its locations; nothing for users of one tenant: a file holds many tenants' rows."""
     if page.who.tenant is not None:
         return ()
     seen = await page.load(("whereabouts", noun, number), partial(places, noun, number, page.who))

@@ -1,4 +1,4 @@
-"""What goes on, small: the last minutes of one worker as a lane, and the last hour of one queue as bars."""
+"""Small charts: the last minutes of one worker as a lane, and the last hour of one queue as bars."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from markupsafe import Markup
 WIDTH = 760.0
 ROW, TALL = 11.0, 9.0
 NARROWEST = 2.5
-# Of more at once, the others lie on the last line.
+# With more attempts at once, the others share the last line.
 MOST_ROWS = 8
 SPARK_WIDTH, SPARK_HEIGHT = 300.0, 44.0
 KINDS = {
@@ -36,9 +36,9 @@ class Bar(NamedTuple):
 
 
 def lane(bars: Sequence[Bar], now: datetime, seconds: float, label: str) -> Markup:
-    """Side by side what ran at once, from `seconds` ago on the left to now on the right; each bar leads to its job.
+    """Draw concurrent attempts below each other, from `seconds` ago to now; each bar links to its job.
 
-    For the keyboard the jobs are a list of their own: hundreds of stops would be in its way.
+    Bars are no tab stops: there may be hundreds, and the jobs are also a list.
     """
     free: list[datetime] = []
     marks = []
@@ -70,7 +70,7 @@ def _across(at: datetime, now: datetime, seconds: float) -> float:
 
 
 class Minute(NamedTuple):
-    """What ended well and what did not, and the words under the pointer."""
+    """Attempts that succeeded and that failed in a minute, and the tooltip."""
 
     good: int
     bad: int
@@ -78,7 +78,7 @@ class Minute(NamedTuple):
 
 
 def spark(minutes: Sequence[Minute], label: str) -> Markup:
-    """A bar for each minute, the newest on the right."""
+    """Draw a bar for each minute, the newest on the right."""
     top = max((each.good + each.bad for each in minutes), default=0) or 1
     wide = SPARK_WIDTH / max(1, len(minutes))
     marks = []

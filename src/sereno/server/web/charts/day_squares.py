@@ -1,4 +1,4 @@
-"""Days as squares: a column for each week, Monday on top, the present one on the right."""
+"""Days as squares: a column for each week, Monday on top, the current one on the right."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ STEP, SIDE = 23.0, 19.0
 LEFT, TOP = 36.0, 18.0
 WEEK = 7
 LEVELS = 9
-# Named on the left: Monday, Wednesday, Friday.
+# Weekdays with a label: Monday, Wednesday, Friday.
 SIDE_DAYS = (0, 2, 4)
-# In a square, from its upper left corner: a tick, a dot, a cross. What a day is can be seen without colours.
+# Marks in a square, from its upper left corner: a tick, a dot, a cross, so that states differ without colours.
 MARKS = {
     "archived": '<path class="mark" d="M{a:.0f} {c:.0f}l4 4 6 -8"/>',
     "waiting": '<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="3"/>',
@@ -23,7 +23,7 @@ MARKS = {
 
 
 class Day(NamedTuple):
-    """How much, whether it should be gone, the words under the pointer, and what became of it, if it left."""
+    """`amount`: rows, `overdue`: past retention, the tooltip, and the state of its files if it is archived."""
 
     amount: int
     is_overdue: bool
@@ -32,14 +32,14 @@ class Day(NamedTuple):
 
 
 def first_day(today: date, weeks: int) -> date:
-    """The Monday on which the picture begins."""
+    """Return the Monday on which the chart begins."""
     return today - timedelta(days=today.weekday() + WEEK * (weeks - 1))
 
 
 def squares(
     days: Mapping[date, Day], today: date, weeks: int, label: str, none: str, named: Callable[[date, str], str]
 ) -> Markup:
-    """`none`: the words of a day of which nothing is kept. `named`: of a month, "%b", or a day of the week, "%a"."""
+    """`none`: the tooltip of a day without rows. `named`: formats a month, "%b", or a weekday, "%a"."""
     start = first_day(today, weeks)
     top = max((each.amount for day, each in days.items() if day >= start), default=0)
     marks, month = [], None
@@ -69,7 +69,7 @@ def squares(
 
 
 def _shade(found: Day | None, top: int) -> str:
-    """By tenfolds: a quiet Sunday is to be seen beside a busy Monday."""
+    """Return the shade, on a logarithmic scale: a quiet Sunday is visible beside a busy Monday."""
     if found is None:
         return "none"
     if found.became:

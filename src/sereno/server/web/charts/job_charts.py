@@ -1,4 +1,4 @@
-"""Pictures of one job: its attempts on a line of time, and how long it took beside others of its task."""
+"""Charts of one job: its attempts on a time line, and its run time beside other runs of its task."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,22 +13,22 @@ from sereno.monitoring.traces.trace import Segment, Span, cut, place
 from sereno.server.web.times import length
 
 WIDTH = 592.0
-# Room for the number of the attempt on the left, and for its length on the right.
+# Space for the number of the attempt on the left, and for its duration on the right.
 LEFT, RIGHT = 24.0, 84.0
 ROW = 22.0
 NARROWEST = 3.0
-# Of more attempts, the last ones are drawn.
+# With more attempts, the last ones are drawn.
 MOST_ATTEMPTS = 12
 KINDS = {"succeeded": "ok", "retry": "retry", "crash": "dead", "dead": "dead", "running": "accent"}
 TALL, FLOOR = 112.0, 96.0
-# Nothing takes less, on a scale that has no zero.
+# The shortest duration in seconds: a logarithmic scale has no zero.
 SHORTEST = 0.001
 
 Say = Callable[..., str]
 
 
 def timeline(job: JobRow, attempts: Sequence[AttemptRow], now: datetime, say: Say) -> Markup:
-    """A row for each attempt: how long it waited, how long it ran and how it ended. Long waits are cut."""
+    """Draw a row for each attempt: how long it waited, how long it ran, how it ended. Long waits are cut."""
     rows = _rows(job, attempts, now)[-MOST_ATTEMPTS:]
     segments = cut(span for _, spans in rows for span in spans)
     marks = []
@@ -60,8 +60,8 @@ def _rows(job: JobRow, attempts: Sequence[AttemptRow], now: datetime) -> list[tu
 
 
 def _bar(segments: Sequence[Segment], span: Span, y: float, say: Say) -> str:
-    room = WIDTH - LEFT - RIGHT
-    start, end = (LEFT + place(segments, at) * room for at in (span.start, span.end))
+    width = WIDTH - LEFT - RIGHT
+    start, end = (LEFT + place(segments, at) * width for at in (span.start, span.end))
     took = length((span.end - span.start).total_seconds())
     if span.kind == "wait":
         if end - start < 1:
@@ -94,7 +94,7 @@ class Sibling(NamedTuple):
 
 
 def siblings(runs: Sequence[Sibling], label: str) -> Markup:
-    """A dot for each, the newest on the right; as high as it took long, on a scale of tenfolds."""
+    """Draw a dot for each run, the newest on the right; its height is the run time, on a logarithmic scale."""
     lengths = [max(SHORTEST, run.seconds) for run in runs]
     low, high = math.log10(min(lengths, default=1)), math.log10(max(lengths, default=1))
     step = (WIDTH - 60) / max(1, len(runs) - 1)

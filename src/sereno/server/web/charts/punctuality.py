@@ -1,4 +1,4 @@
-"""How late runs began: a mark for each, by when it was planned; the scale is one of tens, from milliseconds to days."""
+"""How late runs began: a mark for each, by planned time; a logarithmic scale from milliseconds to days."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from sereno.duration import spoken
 
 WIDTH, HEIGHT = 592.0, 150.0
 LEFT, FLOOR = 44.0, 128.0
-# Nobody can tell these from being on time.
+# Seconds of lateness that count as on time.
 ON_TIME = 0.01
 MARKS = (0.01, 0.1, 1, 10, 60, 600, 3600, 86_400, 864_000)
 RADIUS = 3.4
 
 
 class Point(NamedTuple):
-    """`late`: seconds; None for what never ran."""
+    """`late`: seconds; None for a run that never started."""
 
     at: datetime
     late: float | None
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 def punctuality(points: Sequence[Point], label: str, ends: tuple[str, str]) -> Markup:
-    """What never ran stands on the floor as a cross."""
+    """Draw the runs; one that never started is a cross on the baseline."""
     known = [point.late for point in points if point.late is not None]
     top = next((mark for mark in MARKS[2:] if mark >= max(known, default=0)), MARKS[-1])
     first = min((point.at for point in points), default=None)

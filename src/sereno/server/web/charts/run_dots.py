@@ -1,4 +1,4 @@
-"""The last runs of a schedule as a row of marks, each of which leads to its job."""
+"""The last runs of a schedule as a row of marks that link to their jobs."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,7 +10,7 @@ STEP, WIDE = 8, 6.4
 
 
 class Dot(NamedTuple):
-    """A class of the style sheet, the words under the pointer, and where it leads."""
+    """A class of the style sheet, the tooltip, and the link."""
 
     kind: str
     words: str
@@ -18,7 +18,7 @@ class Dot(NamedTuple):
 
 
 def run_dots(dots: Sequence[Dot], label: str) -> Markup:
-    """The newest last. For the keyboard the row itself leads on: hundreds of stops would be in its way."""
+    """Draw the runs, the newest last. Marks are not tab stops: there may be hundreds, and the row itself has a link."""
     marks = "".join(_mark(place, dot) for place, dot in enumerate(dots))
     wide = max(1, len(dots)) * STEP
     return Markup(  # noqa: S704 - every text in it is escaped where it is written

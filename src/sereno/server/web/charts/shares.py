@@ -1,4 +1,4 @@
-"""Shares of a whole, hour by hour."""
+"""Shares of a total, hour by hour."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ HOURS = 24
 
 
 def places(now: datetime) -> list[datetime]:
-    """The hours of a day, this one last; those of UTC, as figures are kept."""
+    """Return the last 24 hours, the current one last; hours of UTC, as figures are stored."""
     last = now.replace(minute=0, second=0, microsecond=0)
     return [last - timedelta(hours=back) for back in range(HOURS - 1, -1, -1)]
 

@@ -1,4 +1,4 @@
-"""A small row of bars beside a figure: how it went over the last hours."""
+"""A small row of bars: a figure over the last hours."""
 
 from collections.abc import Sequence
 from html import escape
@@ -11,11 +11,11 @@ WIDE = 3
 
 
 def spark(values: Sequence[int], label: str, kind: str = "dead") -> Markup:
-    """The newest last; an hour in which nothing happened is a line on the floor."""
+    """Draw the bars, the newest last; an empty hour is a line on the baseline."""
     top = max(values, default=0) or 1
     marks = []
     for place, value in enumerate(values):
-        # What happened at all can be seen.
+        # A small value stays visible.
         tall = max(2.0, value / top * TALL) if value else 1.0
         marks.append(
             f'<rect class="f-{kind if value else "wait"}" x="{place * STEP}" y="{TALL - tall:.1f}" width="{WIDE}" '

@@ -1,6 +1,6 @@
-"""Pictures, drawn on the server: plain SVG whose colours are the style sheet's, with a title on every mark.
+"""Charts, rendered on the server: plain SVG with colours of the style sheet, and a tooltip on every mark.
 
-Every chart says its figures in words too (`role="img"` with a label), and needs no script.
+Every chart also has its figures as text (`role="img"` with a label), and needs no script.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,15 @@ from markupsafe import Markup
 from sereno.server.web.times import NONE
 
 WIDTH, HEIGHT = 592.0, 138.0
-# Below the picture, room for the times.
+# Space below the chart for the times.
 FLOOR = 120.0
 GAP = 0.24
-# So long is the line of a single moment.
+# Width of the line of a single value.
 ALONE = 5.0
 
 
 class Series(NamedTuple):
-    """One colour of a chart: a class of the style sheet, and a value for each step; None where nothing is known."""
+    """One colour of a chart: a class of the style sheet, and a value for each step; None where unknown."""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ class Series(NamedTuple):
 
 
 def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
-    """Stacked, one for each step; `steps` are the words under the pointer."""
+    """Draw stacked bars, one for each step; `steps` are the tooltips."""
     totals = [sum(one.values[place] or 0 for one in series) for place in range(len(steps))]
     top = max(totals, default=0) or 1
     wide = WIDTH / max(1, len(steps))
@@ -37,7 +37,7 @@ def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
         y = FLOOR
         words = ", ".join(f"{one.values[place] or 0:,.0f} {one.name}" for one in series if one.values[place])
         marks.append(f"<g><title>{escape(step)}: {escape(words or NONE)}</title>")
-        # The whole column answers to the pointer, also where the bar is low.
+        # The whole column has the tooltip, also where the bar is low.
         marks.append(f'<rect class="hit" x="{place * wide:.1f}" y="0" width="{wide:.1f}" height="{FLOOR:.0f}"/>')
         for one in series:
             tall = (one.values[place] or 0) / top * (FLOOR - 4)
@@ -54,14 +54,14 @@ def bars(steps: Sequence[str], series: Sequence[Series], label: str) -> Markup:
 def lines(
     steps: Sequence[str], series: Sequence[Series], label: str, unit: str = "s", *, oldest: float | None = None
 ) -> Markup:
-    """One line for each; a gap where nothing is known. `oldest`: dashed, what the newest moment adds to it."""
+    """Draw one line for each series, with gaps for unknown values. `oldest`: a dashed line."""
     top = max((value for one in series for value in one.values if value is not None), default=0)
     top = max(top, oldest or 0) or 1
     step_wide = WIDTH / max(1, len(steps) - 1)
     marks = []
     for one in series:
         for stretch in _stretches(one.values):
-            # A moment alone would have no length.
+            # A single value would have a line without length.
             places = [(place * step_wide, value) for place, value in stretch]
             places = places if len(places) > 1 else [(places[0][0] - ALONE, places[0][1]), (places[0][0], places[0][1])]
             points = [f"{x:.1f},{FLOOR - value / top * (FLOOR - 8):.1f}" for x, value in places]
@@ -84,7 +84,7 @@ def lines(
 
 
 def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:
-    """What is known, without the gaps: places and values."""
+    """Yield the known values without the gaps: positions and values."""
     found: list[tuple[int, float]] = []
     for place, value in enumerate(values):
         if value is not None:
@@ -97,7 +97,7 @@ def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float
 
 
 def heat(columns: Sequence[str], cells: Sequence[Sequence[tuple[str, float]]], label: str) -> Markup:
-    """A column for each hour, from top to bottom its parts: words and a value each."""
+    """Draw a column for each hour, with its cells from top to bottom: a tooltip and a value each."""
     top = max((value for column in cells for _, value in column), default=0) or 1
     wide = WIDTH / max(1, len(cells))
     rows = max((len(column) for column in cells), default=1)
@@ -127,7 +127,7 @@ class Stage(NamedTuple):
 
 
 def funnel(stages: Sequence[Stage], label: str) -> Markup:
-    """From the widest on."""
+    """Draw the stages, the widest first."""
     top = max((stage.number for stage in stages), default=0) or 1
     marks = []
     for place, stage in enumerate(stages):
@@ -141,7 +141,7 @@ def funnel(stages: Sequence[Stage], label: str) -> Markup:
 
 
 def dots(runs: Sequence[tuple[str, str]], label: str) -> Markup:
-    """A row of small marks, the newest last: a kind and the words of each."""
+    """Draw a row of small marks, the newest last: a kind and a tooltip each."""
     marks = "".join(
         f'<rect class="f-{kind}" x="{place * 10}" y="1" width="8" height="14" rx="2">'
         f"<title>{escape(words)}</title></rect>"

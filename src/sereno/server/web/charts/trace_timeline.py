@@ -1,7 +1,7 @@
-"""One line of time for everything under a trace: what began it, jobs with their tries, what was told, what came back.
+"""The time line of a trace: its cause, jobs with their attempts, events, deliveries and receipts.
 
-A row for each thing that took part; many of one kind share a row. Light is waiting, solid is work, dots are moments.
-Long idle gaps are cut, and every mark leads to what it stands for.
+A row for each of them; many of one kind share a row. Light is waiting, solid is work, dots are moments.
+Long idle gaps are cut, and every mark links to its job, event or delivery.
 """
 
 from collections import Counter
@@ -17,17 +17,17 @@ from sereno.monitoring.traces.trace import Lane, Segment, Span, cut, place
 from sereno.server.web.times import length
 
 WIDTH = 1120.0
-# Names on the left, counts in words on the right.
+# Width of the names on the left and of the counts on the right.
 LEFT, RIGHT = 224.0, 270.0
 ROW, TOP = 24.0, 6.0
 NARROWEST = 3.0
 NAME_LETTERS, NOTE_LETTERS = 32, 42
-# Above so many of one task, its jobs share a row; and so many rows are drawn.
+# Above this number of jobs of one task, they share a row; and the maximum of rows.
 TOGETHER = 6
 MOST_ROWS = 60
-# What a time or a length takes under the line.
+# Width of a time or a duration below the chart.
 LETTERS = 60.0
-# Dots that are nearer than this are one, and larger.
+# Dots that are nearer than this are merged into a larger one.
 NEAR = 7.0
 SMALLEST, LARGEST = 3.5, 8.0
 KINDS = {
@@ -45,7 +45,7 @@ Clock = Callable[[datetime], str]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A stretch or a moment, the words under the pointer, and where it leads."""
+    """A span or a moment, the tooltip, and the link."""
 
     span: Span
     words: str
@@ -54,7 +54,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Row:
-    """A name, what is drawn beside it, and what there is to say at its end."""
+    """A name, its marks, and the note at its end."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class Row:
 
 
 def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[Row]:
-    """In the order in which they began."""
+    """Return the rows in the order in which they began."""
     lanes = sorted(found.lanes, key=lambda lane: (lane.spans[0].start, RANKS[lane.kind], lane.name))
     drawn: list[Row] = []
     shared: dict[str, Row] = {}
@@ -93,14 +93,14 @@ def rows(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> lis
 
 
 def picture(drawn: Sequence[Row], say: Say, clock: Clock) -> Markup:
-    """`clock`: a moment as the viewer reads it."""
+    """Draw the rows. `clock` formats a time for the viewer."""
     shown = drawn[:MOST_ROWS]
     segments = cut(mark.span for row in shown for mark in row.marks)
     floor = TOP + len(shown) * ROW
     parts = [_row(segments, row, TOP + number * ROW) for number, row in enumerate(shown)]
     parts += [_break(segment, floor) for segment in segments if segment.kind == "break"]
     parts.append(_times(segments, floor, clock))
-    label = say("Time line of %(count)s rows; the table below says the same", count=len(shown))
+    label = say("Time line of %(count)s rows; the table below has the same data", count=len(shown))
     return Markup(  # noqa: S704 - every text in it is escaped where it is written
         f'<svg viewBox="0 0 {WIDTH:.0f} {floor + 22:.0f}" role="group" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
@@ -108,7 +108,7 @@ def picture(drawn: Sequence[Row], say: Say, clock: Clock) -> Markup:
 
 
 def active(found: Trace) -> float:
-    """Seconds in which something was done, not only waited for: jobs ran, or deliveries were sent."""
+    """Return the seconds in which jobs ran or deliveries were sent, without waiting."""
     stretches: list[tuple[datetime, datetime]] = []
     for lane in found.lanes:
         if lane.kind == "job":
@@ -139,7 +139,7 @@ def _alone(lane: Lane, say: Say, href: Href) -> Row:
 
 
 def _deliveries(lane: Lane, say: Say, href: Href) -> Row:
-    """Waiting until the first was sent, work until the last was."""
+    """Return a row: waiting until the first delivery was sent, then work until the last."""
     total = sum(lane.counts.values())
     whole = lane.spans[0]
     sent = [span.start for span in lane.spans if span.kind == "mark"]
@@ -153,7 +153,7 @@ def _deliveries(lane: Lane, say: Say, href: Href) -> Row:
 
 
 def _receipts(found: Trace, channels: dict[tuple[str, str], Row], say: Say) -> None:
-    """Dots on the row of the channel, each as it was said."""
+    """Add the receipts as dots to the rows of their channels."""
     place_of = {each.id: (str(each.event_id), each.channel) for each in found.deliveries}
     for receipt in found.receipts:
         row = channels.get(place_of.get(receipt.delivery_id, ("", "")))
@@ -164,7 +164,7 @@ def _receipts(found: Trace, channels: dict[tuple[str, str], Row], say: Say) -> N
 
 
 def _held(found: Trace, now: datetime, say: Say, href: Href, clock: Clock) -> list[Row]:
-    """What waits for its time: quiet hours, a delay, a retry."""
+    """Return rows for deliveries that wait for their time: quiet hours, a delay, a retry."""
     held = [each for each in found.deliveries if each.state == "pending" and each.due_at > now]
     drawn = []
     for channel, event in sorted({(each.channel, each.event_id) for each in held}):
@@ -220,7 +220,7 @@ def _bar(segments: Sequence[Segment], mark: Mark, y: float) -> str:
 
 
 def _dots(segments: Sequence[Segment], marks: Sequence[Mark], y: float) -> list[str]:
-    """Those of one kind that lie on each other are one, and larger."""
+    """Draw the dots; overlapping ones of one kind are merged into a larger one."""
     groups: list[tuple[float, str, list[Mark]]] = []
     for mark in sorted(marks, key=lambda mark: (KINDS.get(mark.span.state, "skip"), mark.span.start)):
         x, kind = _x(segments, mark.span.start), KINDS.get(mark.span.state, "skip")
@@ -238,7 +238,7 @@ def _dots(segments: Sequence[Segment], marks: Sequence[Mark], y: float) -> list[
 
 
 def _linked(mark: Mark, shape: str) -> str:
-    """For the keyboard the row's name leads to the same: hundreds of stops would be in its way."""
+    """Return the mark with its link. It is no tab stop: there may be hundreds, and the row's name has the same link."""
     return f'<a href="{escape(mark.href)}" tabindex="-1"><title>{escape(mark.words)}</title>{shape}</a>'
 
 
@@ -261,7 +261,7 @@ def _times(segments: Sequence[Segment], floor: float, clock: Clock) -> str:
     taken = LEFT + LETTERS
     for segment in (each for each in segments if each.kind == "break"):
         middle = LEFT + (segment.low + segment.high) / 2 * (right - LEFT)
-        # How long a gap is, where no other word is in the way.
+        # The duration of a gap, where no other label is in the way.
         if taken <= middle - LETTERS / 2 and middle + LETTERS / 2 <= right - LETTERS:
             words = length((segment.end - segment.start).total_seconds())
             parts.append(f'<text class="ax middle" x="{middle:.1f}" y="{y}">{escape(words)}</text>')
@@ -282,6 +282,6 @@ def _number(count: int, exact: bool) -> str:
 
 
 def _counted(counts: Mapping[str, int], say: Say) -> str:
-    """The most frequent first."""
+    """Return the counts, the most frequent first."""
     most_first = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return " · ".join(f"{count:,} {say(state)}" for state, count in most_first)

@@ -1,4 +1,4 @@
-"""What is to come in days and hours: a row for each day, a cell for each hour of the viewer's clock."""
+"""Planned runs by day and hour: a row for each day, a cell for each hour in the viewer's time zone."""
 
 from collections.abc import Sequence
 from html import escape
@@ -12,14 +12,14 @@ LEVELS = 9
 
 
 class Hour(NamedTuple):
-    """The words under the pointer, and how many."""
+    """The tooltip, and the number of runs."""
 
     words: str
     number: float
 
 
 def week_heat(days: Sequence[tuple[str, Sequence[Hour | None]]], label: str) -> Markup:
-    """Each day by its name, with 24 hours; None where nothing is known of one."""
+    """Draw the days, each with a name and 24 hours; None where unknown."""
     top = max((hour.number for _, hours in days for hour in hours if hour is not None), default=0) or 1
     wide = (WIDTH - LEFT) / HOURS
     marks = []

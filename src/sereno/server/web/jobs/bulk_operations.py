@@ -1,4 +1,4 @@
-"""Bulk changes in the background: how far each is, and how it is stopped."""
+"""Bulk changes in the background: the progress of each, and how to stop it."""
 
 from functools import partial
 from http import HTTPStatus
@@ -39,7 +39,7 @@ def routes(pages: PageRoutes) -> None:
             next=lines[-1].id if len(found.value or []) > ROWS else None,
             sentence=_sentence(page, lines),
             share=share,
-            told=partial(_told, page),
+            told=partial(_progress_text, page),
             copies=copies(page, cli=["operation", "list"], path="operations"),
         )
 
@@ -58,13 +58,13 @@ def routes(pages: PageRoutes) -> None:
             "operation.html",
             found=found,
             share=share,
-            told=partial(_told, page),
+            told=partial(_progress_text, page),
             copies=copies(page, cli=["operation", "show", str(number)], path=f"operations/{number}"),
         )
 
 
 def share(one: BulkOperation) -> float | None:
-    """How far it is, from 0 to 1; None where nobody knows."""
+    """Return the progress from 0 to 1; None where unknown."""
     if one.state == "done":
         return 1.0
     if not one.total or not one.total_exact:
@@ -72,8 +72,8 @@ def share(one: BulkOperation) -> float | None:
     return min(1.0, (one.done + one.asked_to_stop + one.left_alone) / one.total)
 
 
-def _told(page: PageRequest, one: BulkOperation) -> str:
-    """What it does and how far it is, in words."""
+def _progress_text(page: PageRequest, one: BulkOperation) -> str:
+    """Return the action and its progress in words."""
     words = {
         "job.retry": page.say("jobs retried"),
         "job.cancel": page.say("jobs cancelled"),

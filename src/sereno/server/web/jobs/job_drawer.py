@@ -1,4 +1,4 @@
-"""One job beside its list: why it is where it is, what it tried, what it was given, and how others like it fare."""
+"""Details of one job beside the list: why it is in its state, attempts, arguments, and other runs of its task."""
 
 import asyncio
 import json
@@ -32,17 +32,17 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.times import clock, length
 
 RUNS = 50
-# Others of its task are looked for among so many that have ended, and seldom.
+# Other runs of the task are searched among this number of finished jobs, at this interval in seconds.
 AMONG = 20_000
 RUNS_FRESH = 10.0
 RUNS_PATIENCE = 0.5
-# A step's result, or an argument list, may be a megabyte: a page shows the beginning.
+# Characters: a step's result or the arguments may have a megabyte, and a page shows the beginning.
 LONGEST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLine:
-    """An attempt, and its traceback as it is read."""
+    """An attempt and its parsed traceback."""
 
     row: AttemptRow
     traceback: Traceback | None
@@ -56,7 +56,7 @@ class AttemptLine:
 
 @dataclass(frozen=True, slots=True)
 class JobDrawer:
-    """All that is shown of one job. `detail` hides secrets; `is_masked` says whether there was one."""
+    """What is shown of one job. `detail` is masked; `is_masked`: whether something had to be."""
 
     number: str
     detail: JobDetail | None = None
@@ -73,7 +73,7 @@ class JobDrawer:
     runs: int = 0
     retry_of: str | None = None
     copies: dict[str, str] | None = None
-    # Where it is or may be, if it is not here any more.
+    # Where it is or may be, if it is no longer in the database.
     archived: Sequence[ArchivedLocation] = ()
     again: str = ""
 
@@ -91,7 +91,7 @@ class JobDrawer:
 
 
 async def drawer(page: PageRequest, number: str) -> JobDrawer:
-    """As far as it is theirs to see: another's is answered as one that is not there."""
+    """Return the details of a job; a job of another tenant is treated as missing."""
     job_id = cursor.number(number)
     if job_id is None:
         return JobDrawer(number[:30])
@@ -105,16 +105,16 @@ async def drawer(page: PageRequest, number: str) -> JobDrawer:
     if page.who.tenant is not None and job.tenant != page.who.tenant:
         return JobDrawer(number)
     tenant = page.who.tenant
-    said, others = await asyncio.gather(
-        # Told otherwise to somebody of a tenant: not to be remembered for others.
+    reasons, others = await asyncio.gather(
+        # The text for users of a tenant differs: it is cached apart.
         page.load(("why", job.id, tenant), partial(why, job.id, tenant=tenant)),
         _others(page, job),
     )
-    return _drawn(page, seen, said.value or [], others.value or [])
+    return _drawn(page, seen, reasons.value or [], others.value or [])
 
 
 async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
-    """The newest of its task that have ended; for somebody of a tenant, that tenant's."""
+    """Return the newest finished jobs of its task; for a tenant's user, those of the tenant."""
     wanted = JobFilter(task=job.task, states=FINAL, tenant=page.who.tenant, window=AMONG)
     return await page.load(
         ("runs", job.task, page.who.tenant),
@@ -124,7 +124,7 @@ async def _others(page: PageRequest, job: JobRow) -> Cached[list[JobLine]]:
     )
 
 
-def _drawn(page: PageRequest, seen: Cached[JobDetail], said: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
+def _drawn(page: PageRequest, seen: Cached[JobDetail], reasons: Sequence[str], others: Sequence[JobLine]) -> JobDrawer:
     assert seen.value is not None
     detail = hidden(seen.value)
     job = detail.job
@@ -136,7 +136,7 @@ def _drawn(page: PageRequest, seen: Cached[JobDetail], said: Sequence[str], othe
         str(job.id),
         detail,
         seen.age,
-        why=said,
+        why=reasons,
         attempts=[AttemptLine(each, tracebacks.read(each.traceback)) for each in reversed(detail.attempts)],
         arguments=arguments[:LONGEST],
         is_masked=job.args != seen.value.job.args,
@@ -154,7 +154,7 @@ def _drawn(page: PageRequest, seen: Cached[JobDetail], said: Sequence[str], othe
 
 
 def _runs(page: PageRequest, job: JobRow, others: Sequence[JobLine]) -> list[Sibling]:
-    """From the oldest to the newest; this one is among them, if it has run."""
+    """Return the runs from the oldest to the newest, with this one if it has run."""
     found: dict[int, JobLine | JobRow] = {line.id: line for line in others if line.id != job.id}
     found[job.id] = job
     runs = []

@@ -1,4 +1,4 @@
-"""Jobs: what is searched for, as a list with its facets; one of them beside it; and what is done to many at once."""
+"""Jobs: a list with search and facets, details of one of them, and bulk actions."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -36,13 +36,13 @@ T = TypeVar("T")
 Values: TypeAlias = list[tuple[str, Count | None]]
 
 ROWS = 50
-# Of each facet so many values.
+# Values of each facet.
 MOST_VALUES = 10
-# And so many at all, with those that are on the page.
+# Values of each facet including those of the jobs on the page.
 MOST_SHOWN = 15
 MOST_RUNNING = 500
 DAY = 86_400.0
-# What a facet counts changes slowly, and nobody waits for it.
+# Seconds: counts of facets change slowly, and a page does not wait for them.
 FACETS_FRESH = 30.0
 FACETS_PATIENCE = 0.3
 
@@ -52,7 +52,7 @@ def routes(pages: PageRoutes) -> None:
 
     @pages.at("/jobs", of_tenants=True)
     async def jobs(page: PageRequest) -> Response:
-        form = _asked(page)
+        form = _search(page)
         before = cursor.number(page.query.get("before"))
         found, running, opened, parts = await asyncio.gather(
             _listed(page, form, before),
@@ -83,8 +83,8 @@ def routes(pages: PageRoutes) -> None:
         )
 
 
-def _asked(page: PageRequest) -> SearchForm[JobFilter]:
-    """The search of the address, for what is theirs."""
+def _search(page: PageRequest) -> SearchForm[JobFilter]:
+    """Return the search in the query, limited to the user's tenant."""
     named = JobFilter(tenant=page.query.get("tenant") or None)
     form = asked_for(page, JOB_FIELDS, lambda text, now: jobs_wanted(text, now).both(named))
     if form.wanted is None:
@@ -93,7 +93,7 @@ def _asked(page: PageRequest) -> SearchForm[JobFilter]:
     wanted = replace(form.wanted, tenant=theirs, masked=not sees_all(page.who))
     is_found_by_index = any(each is not None for each in (wanted.ids, wanted.schedules, wanted.fingerprint))
     if wanted.tenant is not None and not is_found_by_index:
-        # A tenant with few jobs among many: the list looks no further than any search does.
+        # A tenant may have few jobs among many: the list searches no further than any search does.
         wanted = replace(wanted, window=wanted.window or WINDOW)
     return replace(form, wanted=wanted)
 
@@ -103,7 +103,7 @@ def _is_everything(form: SearchForm[JobFilter]) -> bool:
 
 
 async def _listed(page: PageRequest, form: SearchForm[JobFilter], before: int | None) -> Any:
-    """None where the search makes no sense."""
+    """Return the page of jobs; None for an invalid search."""
     if form.wanted is None:
         return None
     wanted = form.wanted
@@ -117,7 +117,7 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobListParts:
-    """What is known of the whole house; nothing of it for somebody of one tenant."""
+    """Figures of all tenants; empty for users of one tenant."""
 
     snapshot: Snapshot | None = None
     queues: Sequence[QueueLine] = ()
@@ -142,31 +142,31 @@ async def _context(page: PageRequest) -> JobListParts:
 
 
 def _sentence(page: PageRequest, form: SearchForm[JobFilter], listed: JobPage | None, parts: JobListParts) -> str:
-    """What is here, before any figure."""
+    """Return the headline."""
     if form.problem is not None:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if listed is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if _is_everything(form) and parts.snapshot is not None:
         dead = parts.snapshot.dead
         if dead.value == 0:
-            return page.say("No job is dead.")
+            return page.say("No dead jobs.")
         if dead.value == 1:
-            return page.say("One job is dead and waits for you.")
-        return page.say("%(count)s jobs are dead and wait for you.", count=shown(dead))
+            return page.say("One dead job needs attention.")
+        return page.say("%(count)s dead jobs need attention.", count=shown(dead))
     if cursor.number(page.query.get("before")) is not None:
         return page.say("Older jobs.")
     if not form.terms and listed.items:
         return page.say("The newest jobs.")
     if listed.next is not None:
-        return page.say("More than %(count)s jobs match: here are the newest.", count=len(listed.items))
+        return page.say("More than %(count)s jobs match: the newest are shown.", count=len(listed.items))
     if len(listed.items) == 1:
         return page.say("One job matches.")
     return page.say("%(count)s jobs match.", count=len(listed.items)) if listed.items else page.say("No job matches.")
 
 
 def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts) -> list[tuple[str, list[Facet]]]:
-    """Counted where a bounded look or a rollup knows; else without a count, from the jobs of this page."""
+    """Return facets with counts from bounded queries or rollups; else without, from the jobs of this page."""
     here: dict[str, Values] = {
         name: [(value, None) for value in dict.fromkeys(values) if value]
         for name, values in (
@@ -189,7 +189,7 @@ def _facets(terms: Sequence[Term], lines: Sequence[JobLine], parts: JobListParts
 
 
 def _of_states(parts: JobListParts) -> list[Count | None]:
-    """In the order of STATES. What has succeeded or was cancelled is counted by nobody."""
+    """Return counts in the order of STATES. Succeeded and cancelled jobs are not counted."""
     if parts.snapshot is None:
         return [None] * len(STATES)
     live = {name: total(getattr(line, name) for line in parts.queues) for name in ("scheduled", "ready", "running")}
@@ -205,20 +205,20 @@ def _largest(values: Iterable[tuple[str, Count]]) -> Values:
 
 
 def _joined(counted: Values, others: Values) -> Values:
-    """What was counted, and what is on the page besides."""
+    """Return the counted values, then the others on the page."""
     known = {name for name, _ in counted}
     return [*counted[:MOST_VALUES], *(each for each in others if each[0] not in known)]
 
 
 def total(counts: Iterable[Count]) -> Count:
-    """The sum, and whether all of it was counted."""
+    """Return the sum, and whether it is exact."""
     several = list(counts)
     value = sum(count.value for count in several)
     return Count(min(value, BOUND), value <= BOUND and all(count.exact for count in several))
 
 
 def shown(count: Count) -> str:
-    """10 000+ where nobody counted further."""
+    """Return a number such as 10 000+ where the count stopped."""
     return figure(count.value) + ("" if count.exact else "+")
 
 
@@ -229,7 +229,7 @@ def _took(now: datetime, line: JobLine) -> float | None:
 
 
 def _bulk_body(page: PageRequest, form: SearchForm[JobFilter]) -> dict[str, Any]:
-    """What all that match are, in the words of the API."""
+    """Return the selection of all that match, as the API takes it."""
     tenant = page.query.get("tenant")
     return {"q": form.text, **({"tenant": tenant} if tenant else {})}
 

@@ -1,4 +1,4 @@
-"""Queues and workers: what waits, what comes and goes, who does it, and what holds it back."""
+"""Queues and workers: what waits, arrivals and completions, the workers, and limits."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,22 +25,22 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.times import clock, figure, length
 from sereno.worker.operations import list_workers
 
-# How far back the lanes go, and how much is drawn.
+# Seconds that the lanes show, and the maximum of bars, lanes and ended workers.
 LANE_SECONDS = 300.0
 MOST_BARS, MOST_LANES, MOST_ENDED = 400, 30, 10
-# So many queues have a picture; the others are lines.
+# Queues with a chart; the others are rows.
 MOST_CARDS = 24
 MOST_LIMITS = 100
 MINUTES = int(SPAN // 60)
-# A queue whose oldest job waits for longer than this, while it does not get shorter, falls behind.
+# Seconds: a queue falls behind if its oldest job waits for longer, and the queue does not get shorter.
 LATE = 60.0
-# One whose oldest job waits for less keeps up, whatever came at once.
+# Seconds: a queue whose oldest job waits for less keeps up, whatever arrived at once.
 PROMPT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A queue with its picture."""
+    """A queue with its chart."""
 
     flow: QueueFlow
     picture: Markup
@@ -52,7 +52,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A worker with its picture."""
+    """A worker with its chart."""
 
     session: SessionRow
     picture: Markup
@@ -103,18 +103,18 @@ def routes(pages: PageRoutes) -> None:
 
 
 def shown_count(count: Count) -> str:
-    """10 000+ where nobody counted further."""
+    """Return a number such as 10 000+ where the count stopped."""
     return figure(count.value) + ("" if count.exact else "+")
 
 
 def path_of(name: str) -> str:
-    """A name as one part of an address of the API, whatever it holds."""
+    """Return a name as one segment of a path of the API."""
     return quote(name, safe="")
 
 
 def _sentence(page: PageRequest, found: Flow | None, alive: Sequence[SessionRow]) -> str:
     if found is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     unserved = sum(each.is_unserved for each in found.queues)
     if unserved:
         if unserved == 1:
@@ -151,7 +151,7 @@ def _totals(found: Flow | None, alive: Sequence[SessionRow]) -> dict[str, int]:
 
 
 def _chosen(page: PageRequest, found: Flow | None) -> tuple[list[Card], list[Card]]:
-    """Those with the most work have a picture; all by name."""
+    """Return the queues with the most work, which have a chart, and the others; both by name."""
     if found is None:
         return [], []
     busiest = sorted(found.queues, key=lambda each: (-each.line.ready.value, -each.line.running.value, each.line.queue))
@@ -170,23 +170,23 @@ def _card(page: PageRequest, each: QueueFlow, now: datetime) -> Card:
 
 
 def _empties(page: PageRequest, each: QueueFlow) -> str:
-    """When it will be empty, in words."""
+    """Return when it will be empty, in words."""
     if each.line.is_paused:
         return page.say("paused")
     if not each.line.ready.value:
         return page.say("empty")
     if each.is_unserved:
-        return page.say("nobody serves it")
+        return page.say("no worker")
     if _keeps_up(each):
         return page.say("keeps up")
     seconds = each.seconds_to_empty
     if seconds is not None:
         return page.say("empty in %(time)s", time=length(max(1.0, seconds)))
-    return page.say("gets longer") if each.arrival > each.drain else page.say("stands still")
+    return page.say("growing") if each.arrival > each.drain else page.say("not moving")
 
 
 def _keeps_up(each: QueueFlow) -> bool:
-    """Nothing waits for long."""
+    """Return whether no job waits for long."""
     return not each.line.ready.value or (each.line.oldest_seconds or 0.0) < PROMPT
 
 
@@ -198,7 +198,7 @@ def _picture(page: PageRequest, each: QueueFlow, now: datetime) -> Markup:
         at = this - timedelta(minutes=ago)
         row = by_minute.get(at)
         good, bad = (row.succeeded + row.cancelled, row.retried + row.dead) if row else (0, 0)
-        words = page.say("%(at)s: %(good)s ended well, %(bad)s failed", at=clock(at, page.zone), good=good, bad=bad)
+        words = page.say("%(at)s: %(good)s succeeded, %(bad)s failed", at=clock(at, page.zone), good=good, bad=bad)
         minutes.append(Minute(good, bad, words))
     label = page.say("Attempts of %(queue)s that ended, by the minute, for an hour", queue=each.line.queue)
     return lanes_picture.spark(minutes, label)
@@ -218,7 +218,7 @@ def _bar(page: PageRequest, row: WorkRow, now: datetime) -> Bar:
 
 @dataclass(frozen=True, slots=True)
 class LimitLine:
-    """A limit in words, and where the API changes it."""
+    """A limit in words, and its path in the API."""
 
     row: LimitRow
     says: str

@@ -1,4 +1,4 @@
-"""Alerts: what lasts, what is over, and the rules that say who is told."""
+"""Alerts: open ones, past ones, and the rules that notify people."""
 
 import asyncio
 from functools import partial
@@ -59,13 +59,13 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _channels(page: PageRequest) -> list[str]:
-    """Those that reach somebody outside: of the application, and those that need nothing but an address."""
+    """Return the channels that reach people outside: those of the application, and those that need only an address."""
     return sorted({*page.context.app.channels.known, *BUILT_IN} - {IN_APP})
 
 
 def _sentence(page: PageRequest, found: list[AlertRow] | None) -> str:
     if found is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if not found:
         return page.say("No alert is open.")
     if len(found) == 1:
@@ -79,25 +79,25 @@ def _took(row: AlertRow) -> float | None:
 
 
 def _wants(page: PageRequest, rule: RuleLine) -> str:
-    """Of what a rule tells, in words."""
+    """Return in words what a rule notifies of."""
     if rule.log is not None:
-        said = page.say(
-            "%(count)s lines of the log within %(time)s: %(level)s",
+        text = page.say(
+            "%(count)s log lines within %(time)s: %(level)s",
             count=rule.log.count,
             time=length(rule.log.within),
             level=page.say(rule.log.level),
         )
-        said += f", {rule.log.event}" if rule.log.event else ""
+        text += f", {rule.log.event}" if rule.log.event else ""
     elif rule.kinds is None:
-        said = page.say("everything")
+        text = page.say("everything")
     else:
-        said = ", ".join(rule.kinds)
+        text = ", ".join(rule.kinds)
     of = [f"{name} {value}" for name in ("tenant", "queue", "task") if (value := getattr(rule, name))]
-    return " · ".join([said, *of])
+    return " · ".join([text, *of])
 
 
 def _fields(rule: RuleLine) -> dict[str, Any]:
-    """What a form is filled with, as the API takes it. Addresses stay masked, and so stay as they are."""
+    """Return the fields of a form as the API takes them. Masked addresses stay unchanged when submitted."""
     return {
         "name": rule.name,
         "to": [{"channel": each.channel, "address": each.address} for each in rule.to],

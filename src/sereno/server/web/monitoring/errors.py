@@ -1,4 +1,4 @@
-"""Errors: what breaks, since when and for whom; one kind with its newest traceback, and what is done about it."""
+"""Errors: what fails, since when and for which tenants; one error group with its newest traceback, and actions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ RANGES = ("1h", "24h", "7d", "30d")
 SORTS: dict[str, Sort] = {"last": "last", "count": "count"}
 ROWS = 50
 FINGERPRINT_LENGTH = 12
-# A task that is to be spared gets its dead letters back slowly.
+# Dead letters per second that a retry starts, to spare the task.
 RATE = 50
 
 
 def routes(pages: PageRoutes) -> None:
-    """`/errors`, `/error?fingerprint=…`. Messages are of any tenant: somebody of one sees what is theirs elsewhere."""
+    """`/errors`, `/error?fingerprint=…`. Messages are of any tenant: a tenant's users see theirs on the tenant page."""
 
     @pages.at("/errors", of_tenants=True)
     async def errors(page: PageRequest) -> Response:
         if page.who.tenant is not None:
             return _to_their_own(page)
-        form, search = _asked(page), search_params_for(page, ERROR_FIELDS)
+        form, search = _filters(page), search_params_for(page, ERROR_FIELDS)
         found, quiet = await asyncio.gather(
             _groups(page, form, search, muted=False), _groups(page, form, search, muted=True)
         )
@@ -59,7 +59,7 @@ def routes(pages: PageRoutes) -> None:
             found=found,
             lines=lines,
             next=form["skip"] + ROWS if len(found.value or []) > ROWS else None,
-            # Whoever searches by it sees them in the list itself.
+            # A search by this field shows them in the list itself.
             muted=[] if any(term.name == "muted" for term in search.terms) else muted[:ROWS],
             hit=hit,
             sentence=_sentence(page, search, lines, found),
@@ -85,7 +85,7 @@ def _to_their_own(page: PageRequest) -> Response:
     return RedirectResponse(f"{page.base}tenant?{urlencode({'name': page.who.tenant})}#errors", HTTPStatus.SEE_OTHER)
 
 
-def _asked(page: PageRequest) -> dict[str, Any]:
+def _filters(page: PageRequest) -> dict[str, Any]:
     skip = page.query.get("before", "")
     return {
         "since": _range(page),
@@ -105,12 +105,12 @@ async def _groups(
     page: PageRequest, form: dict[str, Any], search: SearchForm[SearchParams | None], *, muted: bool
 ) -> Cached[list[ErrorGroup]]:
     wanted = {**form, "muted": muted, "skip": 0 if muted else form["skip"]}
-    look_up = partial(error_operations.list_groups, **wanted, search_params=search.wanted, limit=ROWS + 1)
-    return await listed(page, search, ("errors", *wanted.values()), look_up, fresh=2.0)
+    query = partial(error_operations.list_groups, **wanted, search_params=search.wanted, limit=ROWS + 1)
+    return await listed(page, search, ("errors", *wanted.values()), query, fresh=2.0)
 
 
 async def _breadth(page: PageRequest, lines: Sequence[ErrorGroup], since: str) -> dict[str, int]:
-    """How many tenants each of them hit."""
+    """Return how many tenants each of them affected."""
     wanted = tuple(sorted({line.fingerprint for line in lines}))
     if not wanted:
         return {}
@@ -125,17 +125,17 @@ def _sentence(
     found: Cached[list[ErrorGroup]],
 ) -> str:
     if search.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if found.value is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if not lines:
-        return page.say("No kind of failure matches.") if search.terms else page.say("Nothing breaks.")
+        return page.say("No error matches.") if search.terms else page.say("No errors.")
     worst = max(lines, key=lambda line: line.count)
     if len(lines) == 1:
-        return page.say("One kind of failure: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
+        return page.say("One error group: %(error)s in %(task)s.", error=worst.error_type, task=worst.task)
     count = figure(len(lines)) + ("+" if len(found.value) > ROWS else "")
     return page.say(
-        "%(count)s kinds of failure, most often %(error)s in %(task)s.",
+        "%(count)s error groups, most often %(error)s in %(task)s.",
         count=count,
         error=worst.error_type,
         task=worst.task,
@@ -190,7 +190,7 @@ def _hours(page: PageRequest, detail: ErrorDetail, since: str) -> Markup:
 
 
 def _tries(counts: Sequence[int]) -> list[tuple[str, int, float]]:
-    """How many tries, how many successes took them, and their share."""
+    """Return the numbers of attempts, how many successes took them, and their share."""
     total = sum(counts)
     last = max((place for place, count in enumerate(counts) if count), default=-1)
     return [
@@ -204,4 +204,4 @@ def _tries_picture(page: PageRequest, counts: Sequence[int]) -> Markup | str:
     if not tries:
         return ""
     shares = [Series(f"% {page.say('succeeded')}", "ok", [share * 100 for _, _, share in tries])]
-    return svg.bars([name for name, _, _ in tries], shares, page.say("How many tries a success took"))
+    return svg.bars([name for name, _, _ in tries], shares, page.say("Attempts per success"))

@@ -1,4 +1,4 @@
-"""The central log: searched, one line beside the list with all that was said, and live."""
+"""The central log: searched, with details of one line, and live."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def routes(pages: PageRoutes) -> None:
 
     @pages.at("/logs", of_tenants=True)
     async def logs(page: PageRequest) -> Response:
-        form = _asked(page)
+        form = _search(page)
         before = number(page.query.get("before"))
         found, opened = await asyncio.gather(_listed(page, form, before), _opened(page))
         lines = found.value.items if found and found.value else []
@@ -57,8 +57,8 @@ def routes(pages: PageRoutes) -> None:
         )
 
 
-def _asked(page: PageRequest) -> SearchForm[LogFilter]:
-    """The search of the address, for what is theirs."""
+def _search(page: PageRequest) -> SearchForm[LogFilter]:
+    """Return the search in the query, limited to the user's tenant."""
     form = asked_for(page, LOG_FIELDS, lines_wanted)
     if form.wanted is None:
         return form
@@ -67,7 +67,7 @@ def _asked(page: PageRequest) -> SearchForm[LogFilter]:
 
 
 async def _listed(page: PageRequest, form: SearchForm[LogFilter], before: int | None) -> Any:
-    """None where the search makes no sense."""
+    """Return the page of lines; None for an invalid search."""
     wanted = form.wanted
     if wanted is None:
         return None
@@ -77,7 +77,7 @@ async def _listed(page: PageRequest, form: SearchForm[LogFilter], before: int | 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLine:
-    """The line beside the list; None where there is none, or it is not theirs."""
+    """The line beside the list; None if it does not exist, or is of another tenant."""
 
     number: str
     line: LogDetail | None
@@ -115,13 +115,13 @@ def _one(line: int) -> Operation[LogDetail | None]:
 
 def _sentence(page: PageRequest, form: SearchForm[LogFilter], found: Any) -> str:
     if form.problem is not None:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if found is None or found.value is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     listed = found.value
     if form.terms:
         if listed.next is not None:
-            return page.say("More than %(count)s lines match: here are the newest.", count=len(listed.items))
+            return page.say("More than %(count)s lines match: the newest are shown.", count=len(listed.items))
         if len(listed.items) == 1:
             return page.say("One line matches.")
         return (
@@ -130,7 +130,7 @@ def _sentence(page: PageRequest, form: SearchForm[LogFilter], found: Any) -> str
             else page.say("No line matches.")
         )
     if not listed.items:
-        return page.say("Nobody has said anything that is kept.")
+        return page.say("No log lines.")
     bad = sum(line.level in ("error", "critical") for line in listed.items)
     if not bad:
         return page.say("No error among the newest %(count)s lines.", count=len(listed.items))

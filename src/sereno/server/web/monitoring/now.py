@@ -1,4 +1,4 @@
-"""Now: is it fine, what needs somebody, what moves, and what is to come."""
+"""Overview: whether all is well, what needs attention, what runs, and what is planned."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -31,22 +31,22 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.schedules.schedule_rows import Line, soonest
 from sereno.server.web.times import clock
 
-# What can be looked back at: seconds, and seconds for each step of a picture.
+# Time ranges: seconds, and seconds per step of a chart.
 RANGES = {"1h": (3600, 60), "6h": (21_600, 300), "24h": (86_400, 1200), "7d": (604_800, 7200)}
 DAY = 86_400.0
-# A forecast reads every schedule: so seldom, so long, and nobody waits for it.
+# Seconds. A forecast reads all schedules: it is refreshed rarely, may run long, and no page waits for it.
 FORECAST_SECONDS = 300.0
 FORECAST_MOST_SECONDS = 20.0
 FORECAST_PATIENCE = 0.05
-# A cell this many times above the middle is a crowd.
+# A cell with this many times the median is highlighted.
 CROWD = 8
 NEWEST, EVENTS, SOONEST = 8, 6, 5
-# Of the soonest schedules, so many may be the engine's own.
+# The most of the soonest schedules that may be the engine's own.
 OWN = 3
 
 
 def routes(pages: PageRoutes) -> None:
-    """The first page."""
+    """The start page."""
 
     @pages.at("/", of_tenants=True)
     async def now(page: PageRequest) -> Response:
@@ -71,7 +71,7 @@ def routes(pages: PageRoutes) -> None:
             seen=seen,
             conditions=conditions,
             ways=ways,
-            said=partial(_said, page),
+            said=partial(_condition_text, page),
             sentence=_sentence(page, conditions.value),
             ranges=list(RANGES),
             range=wanted if wanted in RANGES else "1h",
@@ -91,12 +91,12 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _of_people(lines: list[Line] | None) -> list[Line] | None:
-    """Without those that the engine keeps for itself."""
+    """Return the lines without the engine's own schedules."""
     return None if lines is None else [each for each in lines if not each.row.key.startswith("sereno.")][:SOONEST]
 
 
 async def forecast(page: PageRequest, wanted: ScheduleFilter | None = None, span: float = DAY) -> Any:
-    """What is to come, seldom and in the background."""
+    """Return the planned runs, refreshed rarely and in the background."""
     form = wanted or ScheduleFilter()
     return await page.load(
         ("forecast", span, str(form)),
@@ -108,22 +108,22 @@ async def forecast(page: PageRequest, wanted: ScheduleFilter | None = None, span
 
 
 def _sentence(page: PageRequest, conditions: Sequence[AlertCondition] | None) -> str:
-    """Whether all is well, before any figure."""
+    """Return the headline: whether all is well."""
     if conditions is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if not conditions:
-        return page.say("All is well. Everything is on time.")
+        return page.say("All is well.")
     if len(conditions) == 1:
-        return page.say("One thing needs you. Everything else is on time.")
-    return page.say("%(count)s things need you. Everything else is on time.", count=len(conditions))
+        return page.say("One condition needs attention.")
+    return page.say("%(count)s conditions need attention.", count=len(conditions))
 
 
-def _said(page: PageRequest, condition: AlertCondition) -> str:
+def _condition_text(page: PageRequest, condition: AlertCondition) -> str:
     return filled(page.say(condition.said), condition.values)
 
 
 def ways(condition: AlertCondition) -> list[tuple[str, str]]:
-    """Where to look: a word and a page."""
+    """Return links to pages with details: a label and a path."""
     kind, values = condition.kind.partition(".")[0], condition.values
     if kind == "job":
         return [("show", "jobs?" + urlencode({"q": f"state:dead {_of_task(values)}"}))]
@@ -140,14 +140,14 @@ def ways(condition: AlertCondition) -> list[tuple[str, str]]:
 
 
 def _of_task(values: Mapping[str, str | int]) -> str:
-    """As the search has it, whatever the name holds."""
+    """Return the task quoted for a search."""
     return toggled((), "task", str(values.get("task", "")), negated=False)
 
 
 def _pictures(
     page: PageRequest, figures: Sequence[Figures], since: int, step: int, oldest: float | None
 ) -> dict[str, Any]:
-    """What ended, and how long it waited and ran: a step without a figure is one in which nothing ended."""
+    """Draw finished attempts, and how long they waited and ran; a step without a figure had none."""
     by_time = {int(each.at.timestamp()): each for each in figures}
     last = int(page.now.timestamp()) // step * step
     places = range(last - since // step * step + step, last + step, step)
@@ -187,7 +187,7 @@ def _total(found: Sequence[Figures], what: str) -> list[int]:
 
 
 def funnel_picture(page: PageRequest, told: Funnel | None) -> str:
-    """From everybody who was meant to those who have read it."""
+    """Draw the stages from matched to read."""
     if told is None:
         return ""
     stages = [
@@ -204,11 +204,11 @@ def funnel_picture(page: PageRequest, told: Funnel | None) -> str:
 
 
 def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -> str:
-    """A column for each hour (or day's part), its cells from top to bottom."""
+    """Draw a column for each hour (or part of a day), its cells from top to bottom."""
     if coming is None or not coming.cells:
         return ""
     size = max(1, len(coming.cells) // columns)
-    # The last cell is a part of one: the clock rarely stands at a full five minutes.
+    # The last cell may be incomplete: the time is rarely a multiple of five minutes.
     groups = [coming.cells[start : start + size] for start in range(0, columns * size, size)]
     names = [clock(group[0].at, page.zone, "%H" if columns == 24 else "%a") for group in groups]  # noqa: PLR2004 - hours
     cells = [
@@ -223,14 +223,14 @@ def heat_picture(page: PageRequest, coming: Heatmap | None, columns: int = 24) -
         ]
         for group in groups
     ]
-    return svg.heat(names, cells, page.say("Fires to come"))
+    return svg.heat(names, cells, page.say("Planned runs"))
 
 
 def crowd(coming: Heatmap | None) -> tuple[Any, float] | None:
-    """The fullest five minutes, where they stand out."""
+    """Return the busiest five minutes, where they stand out."""
     if coming is None or not coming.cells:
         return None
     fires = sorted(cell.fires for cell in coming.cells)
     top = max(coming.cells, key=lambda cell: cell.fires)
     middle = max(1.0, fires[len(fires) // 2])
-    return (top.at, top.fires) if top.fires > CROWD * middle and top.fires >= 100 else None  # noqa: PLR2004 - few harm nobody
+    return (top.at, top.fires) if top.fires > CROWD * middle and top.fires >= 100 else None  # noqa: PLR2004 - few do no harm

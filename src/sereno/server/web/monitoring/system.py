@@ -1,4 +1,4 @@
-"""The house itself: what the doctor says, how large things are, who did what, who may ask, and how it is set up."""
+"""The system itself: checks of the doctor, sizes, audit, tokens and settings."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ from sereno.server.web.sizes import size
 ROWS = 50
 MOST_TOKENS = 200
 LONGEST = 500
-# The doctor looks at everything; sizes change slowly.
+# Seconds: the doctor reads much; sizes change slowly.
 DOCTOR_FRESH, SIZE_FRESH = 5.0, 30.0
 
 
 def routes(pages: PageRoutes) -> None:
-    """`/system`, and what it shows with `?show=`."""
+    """`/system` and its tabs."""
 
     @pages.at("/system")
     async def system(page: PageRequest) -> Response:
         shows = {"audit": _audit, "tokens": _tokens, "settings": _settings}
         wanted = page.query.get("show", "")
-        # The API keeps these for admins, so the page does too.
+        # As in the API, only for admins.
         if wanted in ("tokens", "settings") and not page.who.may("admin"):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"{page.who.name} is {page.who.role}: this is for admins")
         return await shows.get(wanted, _health)(page)
@@ -75,7 +75,7 @@ async def _health(page: PageRequest) -> Response:
 
 def _sentence(page: PageRequest, checks: Sequence[Check] | None) -> str:
     if checks is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     wrong = [each for each in checks if each.level == "fail"]
     doubtful = [each for each in checks if each.level == "warn"]
     if len(wrong) == 1:
@@ -83,14 +83,14 @@ def _sentence(page: PageRequest, checks: Sequence[Check] | None) -> str:
     if wrong:
         return page.say("%(count)s checks fail.", count=len(wrong))
     if len(doubtful) == 1:
-        return page.say("The house is in order, but for one thing.")
+        return page.say("All checks pass, with one warning.")
     if doubtful:
-        return page.say("The house is in order, but for %(count)s things.", count=len(doubtful))
-    return page.say("The house is in order.")
+        return page.say("All checks pass, with %(count)s warnings.", count=len(doubtful))
+    return page.say("All checks pass.")
 
 
 def _by_level(checks: Sequence[Check]) -> list[Check]:
-    """The worst first, else as the doctor looked."""
+    """Return the worst first, else in the order of the doctor."""
     return sorted(checks, key=lambda each: ("fail", "warn", "ok").index(each.level))
 
 
@@ -98,8 +98,8 @@ async def _audit(page: PageRequest) -> Response:
     before = number(page.query.get("before"))
     form = {name: page.query.get(name, "").strip()[:LONGEST] or None for name in ("actor", "action", "subject")}
     search = search_params_for(page, AUDIT_FIELDS)
-    look_up = partial(audit_lines, before=before, most=ROWS + 1, search_params=search.wanted, **form)
-    found = await listed(page, search, ("audit", before, *form.values()), look_up)
+    query = partial(audit_lines, before=before, most=ROWS + 1, search_params=search.wanted, **form)
+    found = await listed(page, search, ("audit", before, *form.values()), query)
     lines = (found.value or [])[:ROWS]
     is_filtered = bool(search.terms) or any(form.values())
     return _page(
@@ -112,19 +112,19 @@ async def _audit(page: PageRequest) -> Response:
         search=search,
         is_filtered=is_filtered,
         window=AUDIT_WINDOW if search.terms or form["actor"] or form["action"] else None,
-        sentence=_told(page, search, len(lines), is_filtered=is_filtered),
+        sentence=_audit_sentence(page, search, len(lines), is_filtered=is_filtered),
         copies=copies(page, cli=None, path="audit", query={"q": search.text, **form}),
     )
 
 
-def _told(page: PageRequest, search: SearchForm[SearchParams | None], count: int, *, is_filtered: bool) -> str:
+def _audit_sentence(
+    page: PageRequest, search: SearchForm[SearchParams | None], count: int, *, is_filtered: bool
+) -> str:
     if search.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if count:
         return page.say("Who did what, newest first.")
-    return (
-        page.say("Nothing like this was done lately.") if is_filtered else page.say("Nobody has changed anything yet.")
-    )
+    return page.say("No matching changes lately.") if is_filtered else page.say("No changes yet.")
 
 
 async def _tokens(page: PageRequest) -> Response:
@@ -151,8 +151,8 @@ def _counted(page: PageRequest, living: int) -> str:
     if not living:
         return page.say("There is no token yet.")
     if living == 1:
-        return page.say("One token opens this house.")
-    return page.say("%(count)s tokens open this house.", count=living)
+        return page.say("One active token.")
+    return page.say("%(count)s active tokens.", count=living)
 
 
 async def _settings(page: PageRequest) -> Response:

@@ -1,4 +1,4 @@
-"""One tenant: everything about it in one place, for the house and for its own people."""
+"""One tenant: everything about it in one place, for operators and for its own users."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ MOST_ERRORS = 8
 
 
 def routes(pages: PageRoutes) -> None:
-    """`/tenant?name=…`, where somebody of one tenant begins."""
+    """`/tenant?name=…`, the start page of users of one tenant."""
 
     @pages.at("/tenant", of_tenants=True)
     async def one(page: PageRequest) -> Response:
@@ -80,20 +80,20 @@ def _sentence_of_one(
     page: PageRequest, name: str, detail: TenantDetail | None, conditions: Sequence[AlertCondition] | None
 ) -> str:
     if detail is None or conditions is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if detail.standing.paused_at is not None:
         return page.say("%(tenant)s is paused: none of its jobs is started.", tenant=name)
     if len(conditions) == 1:
-        return page.say("%(tenant)s: one thing needs you.", tenant=name)
+        return page.say("%(tenant)s: one condition needs attention.", tenant=name)
     if conditions:
-        return page.say("%(tenant)s: %(count)s things need you.", tenant=name, count=len(conditions))
+        return page.say("%(tenant)s: %(count)s conditions need attention.", tenant=name, count=len(conditions))
     if detail.figures is None and not detail.states and not detail.schedules:
         return page.say("Nothing is known of %(tenant)s.", tenant=name)
-    return page.say("%(tenant)s is fine.", tenant=name)
+    return page.say("%(tenant)s: all is well.", tenant=name)
 
 
 def _ways(page: PageRequest, name: str, condition: AlertCondition) -> list[tuple[str, str]]:
-    """Where to look, within what is this tenant's."""
+    """Return links to pages with details, within this tenant's data."""
     kind, values = condition.kind.partition(".")[0], condition.values
     if kind == "job":
         return [("show", page.link("jobs", q=f'state:dead task:"{values.get("task", "")}"', tenant=name))]
@@ -105,7 +105,7 @@ def _ways(page: PageRequest, name: str, condition: AlertCondition) -> list[tuple
 
 
 def _figures(detail: TenantDetail | None) -> dict[str, Any]:
-    """Of a day."""
+    """Return the figures of a day."""
     if detail is None or detail.figures is None:
         return {"ended": 0, "a_hour": 0.0, "failed": 0, "failures": 0.0, "seconds": 0.0, "share": 0.0}
     found = detail.figures
@@ -132,7 +132,7 @@ def _hours_of_one(page: PageRequest, name: str, detail: TenantDetail | None) -> 
 
 
 def _error_href(page: PageRequest, name: str, line: ErrorGroup) -> str:
-    """The whole kind for those who see the house; its own dead letters for somebody of this tenant."""
+    """Return the link to the error group; for a tenant's user, to the tenant's own dead letters."""
     if page.who.tenant is None:
         return page.link("error", fingerprint=line.fingerprint)
     return page.link("jobs", q=f"state:dead fingerprint:{line.fingerprint}", tenant=name)

@@ -1,4 +1,4 @@
-"""Tenants: who takes how much of the house, hour by hour and in a list."""
+"""Tenants: the share of worker time of each, hour by hour and in a list."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from sereno.server.web.times import clock, figure
 from sereno.text import NAME_LIMIT, check_text
 
 ROWS = 50
-# With one of them, half of everything is much.
+# A share of the worker time that counts as much.
 NOISY = 0.5
 SORTS: dict[str, Sort] = {
     "seconds": "seconds",
@@ -50,9 +50,9 @@ def routes(pages: PageRoutes) -> None:
         form = search_params_for(page, TENANT_FIELDS)
         sort = SORTS.get(page.query.get("sort", ""), "seconds")
         skip = min(cursor.number(page.query.get("after")) or 0, tenants.DEEPEST)
-        look_up = partial(tenants.list_tenants, search_params=form.wanted, sort=sort, skip=skip, limit=ROWS + 1)
+        query = partial(tenants.list_tenants, search_params=form.wanted, sort=sort, skip=skip, limit=ROWS + 1)
         found, hours = await asyncio.gather(
-            listed(page, form, ("tenants", sort, skip), look_up, fresh=5.0),
+            listed(page, form, ("tenants", sort, skip), query, fresh=5.0),
             page.load("tenant hours", tenants.hours, fresh=15.0),
         )
         lines = (found.value or [])[:ROWS]
@@ -77,15 +77,15 @@ def _to(page: PageRequest, name: str) -> Response:
 
 
 def _sentence(page: PageRequest, lines: Sequence[TenantLine] | None, form: SearchForm[SearchParams | None]) -> str:
-    """Whether somebody takes it all, before any figure."""
+    """Return the headline: whether one tenant takes most of the worker time."""
     if form.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if lines is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if not lines and form.terms:
         return page.say("No tenant matches.")
     if not lines:
-        return page.say("No tenant had work done in the last 24 hours.")
+        return page.say("No tenant had jobs in the last 24 hours.")
     top = max(lines, key=lambda line: line.seconds)
     if top.share >= NOISY and len(lines) > 1:
         return page.say(
@@ -102,7 +102,7 @@ def _sentence(page: PageRequest, lines: Sequence[TenantLine] | None, form: Searc
 
 
 def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
-    """The share of those who had most, hour by hour, and of the rest."""
+    """Return the hourly shares of the largest tenants, and of the rest."""
     names = list(dict.fromkeys(each.tenant for each in _most_first(found) if each.tenant is not None))[:TOP]
     seconds = {(each.at, each.tenant): each.seconds for each in found}
     hours = places(page.now)
@@ -135,7 +135,7 @@ def _fairness(page: PageRequest, found: Sequence[TenantHour]) -> dict[str, Any]:
 
 
 def _most_first(found: Sequence[TenantHour]) -> list[TenantHour]:
-    """By what each had in all."""
+    """Return them by their totals, the largest first."""
     sums: dict[str | None, float] = {}
     for each in found:
         sums[each.tenant] = sums.get(each.tenant, 0.0) + each.seconds

@@ -1,4 +1,4 @@
-"""A traceback as somebody reads it: first where their own code is, then all of it."""
+"""A traceback as pages show it: the last frame of the application's own code first, then all of it."""
 
 import re
 from typing import NamedTuple
@@ -6,14 +6,14 @@ from typing import NamedTuple
 from sereno.error_text import own_frame
 
 _FRAME = re.compile(r'^ *File "([^"\n]{1,1000})", line ([0-9]{1,9})(?:, in (.{1,300}))?$')
-# The worker that wrote it may have its Python elsewhere than this server.
+# Frames of other code; the worker that wrote the traceback may have its Python elsewhere than this server.
 _OTHERS = re.compile(r"[/\\](?:lib(?:64)?[/\\]python[0-9.]+|site-packages|dist-packages)[/\\]|^<")
-# A longer one is shown by its end, which says most.
+# Lines; of a longer one the end is shown, which matters most.
 MOST_LINES = 400
 
 
 class OwnFrame(NamedTuple):
-    """The last frame that is nobody else's code."""
+    """The last frame of the application's own code."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ class Traceback(NamedTuple):
 
 
 def read(text: str | None) -> Traceback | None:
-    """None where there is nothing to read."""
+    """Return the parsed traceback; None without text."""
     if not text or not text.strip():
         return None
     lines = text.rstrip().splitlines()[-MOST_LINES:]

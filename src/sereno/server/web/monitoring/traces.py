@@ -1,4 +1,4 @@
-"""Traces: found by whatever is known of them; and one of them, from what began it to the last receipt."""
+"""Traces: found by an id or a subject; and one of them, from its cause to the last receipt."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NEWEST = 30
 # What the text of a search is; "any" tries all of them.
 WAYS = ("any", "trace", "subject", "job", "delivery")
 _NUMBER = re.compile("[0-9]{1,19}")
-# Rows of the table that are shown one by one.
+# Rows of the table.
 MOST_LANES = 300
 
 
@@ -91,23 +91,23 @@ async def _found(page: PageRequest, text: str, by: str) -> Cached[list[TraceLine
 
 def _sentence(page: PageRequest, text: str, found: Cached[list[TraceLine]]) -> str:
     if found.value is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     if not text:
-        return page.say("From what began it to the last receipt.")
+        return page.say("From the cause to the last receipt.")
     if not found.value:
-        return page.say("Nothing is found by that.")
+        return page.say("No trace matches.")
     return page.say("%(count)s traces are found.", count=figure(len({line.id for line in found.value})))
 
 
 def _copies(page: PageRequest, text: str, by: str) -> dict[str, str]:
-    """An empty search and one by anything have no other form: the subject is what people know."""
+    """Without a text, or for "any", the examples search by subject."""
     name = by if by in ("job", "delivery") else "subject"
     return copies(page, cli=["trace", f"--{name}", text or "…"], path="traces", query={name: text or "…"})
 
 
 def _drawn(page: PageRequest, found: Trace | None) -> dict[str, Any]:
     if found is None:
-        return {"sentence": page.say("The database does not answer in time."), "picture": "", "lanes": [], "left": 0}
+        return {"sentence": page.say("The database does not respond in time."), "picture": "", "lanes": [], "left": 0}
     href = partial(_href, page)
     moment = partial(_moment, page)
     rows = trace_timeline.rows(found, page.now, page.say, href, moment)
@@ -128,13 +128,13 @@ def _drawn(page: PageRequest, found: Trace | None) -> dict[str, Any]:
 
 
 def _moment(page: PageRequest, at: datetime) -> str:
-    """The time; with the day, where that is not today."""
+    """Return the time, with the day unless it is today."""
     is_today = clock(at, page.zone, "%Y-%m-%d") == clock(page.now, page.zone, "%Y-%m-%d")
     return clock(at, page.zone, "%H:%M:%S" if is_today else "%m-%d %H:%M:%S")
 
 
 def _href(page: PageRequest, lane: Lane) -> str:
-    """The page or drawer of what a lane stands for."""
+    """Return the link to the page of a lane's subject."""
     if lane.kind == "job":
         return page.link("jobs", job=lane.id)
     if lane.kind == "schedule":

@@ -1,4 +1,4 @@
-"""Channels: every provider and account, whether it works, how fast, and where it tells what became of messages."""
+"""Channels: every provider and account, whether it works, how fast, and its callback URL."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ STEP = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A channel with one set of credentials; `name` is empty for the house's own."""
+    """A channel with one set of credentials; `name` is empty for the shared account."""
 
     name: str
     pause: ChannelPause | None
@@ -41,7 +41,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One channel. `most`: how many a second its provider takes, in words."""
+    """One channel. `most`: the rate limit of its provider, in words."""
 
     sight: ChannelState
     most: str | None
@@ -126,11 +126,11 @@ def _most(page: PageRequest, channel: Any) -> str | None:
 def _receipts(page: PageRequest, channel: Channel | None) -> str | None:
     if channel is None or channel.receipts_after is None:
         return None
-    return page.say("asked for after %(time)s", time=spoken(channel.receipts_after))
+    return page.say("requested after %(time)s", time=spoken(channel.receipts_after))
 
 
 def _callback(page: PageRequest, channel: str, account: str) -> str:
-    """Where the provider is to tell: what to enter in its console."""
+    """Return the callback URL to enter in the provider's console."""
     root = (page.context.settings.public_url or str(page.request.base_url)).rstrip("/")
     tail = "/".join(quote(part, safe="") for part in (channel, account) if part)
     return f"{root}/api/v1/callbacks/{tail}"

@@ -1,4 +1,4 @@
-"""Deliveries: what became of each, filtered in the address; one of them beside the list; and sent again."""
+"""Deliveries: a list with filters in the query, details of one of them, and requeue."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from sereno.server.web.times import figure
 
 ROWS = 50
 STATES: tuple[str, ...] = get_args(State)
-# What goes back to work without further questions.
+# States that are requeued by default.
 FAILED = ("failed", "dead")
 LONGEST_PAYLOAD = 20_000
 TEXTS = ("channel", "recipient", "type", "subject")
@@ -39,7 +39,7 @@ TEXTS = ("channel", "recipient", "type", "subject")
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDrawer:
-    """All that is shown of one delivery; its address masked. `detail`: None where there is none to see."""
+    """What is shown of one delivery, with its address masked. `detail`: None if it does not exist."""
 
     number: str
     detail: DeliveryDetail | None = None
@@ -49,7 +49,7 @@ class DeliveryDrawer:
     address: str | None = None
     payload: str = ""
     copies: dict[str, str] | None = None
-    # Where it is or may be, if it is not here any more.
+    # Where it is or may be, if it is no longer in the database.
     archived: Sequence[ArchivedLocation] = ()
 
     @property
@@ -95,7 +95,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _named(page: PageRequest) -> DeliveryFilter:
-    """The filter of the address, but for its search, for what is theirs; what makes no sense in it is left out."""
+    """Return the filter in the query, without its search, limited to the user's tenant; invalid values are ignored."""
     states = [state for state in page.query.get("state", "").split(",") if state in STATES]
     channel, recipient, kind, subject = (page.query.get(name, "").strip() or None for name in TEXTS)
     return DeliveryFilter(
@@ -118,26 +118,26 @@ def _sentence(
     is_whole: bool,
 ) -> str:
     if form.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if not lines:
         return page.say("No delivery matches.") if not wanted.is_empty else page.say("No delivery yet.")
     failed = sum(line.state in FAILED for line in lines)
     count = figure(len(lines))
     if is_whole:
-        said = page.say("One delivery") if len(lines) == 1 else page.say("%(count)s deliveries", count=count)
+        what = page.say("One delivery") if len(lines) == 1 else page.say("%(count)s deliveries", count=count)
     else:
-        said = page.say("%(count)s deliveries on this page", count=count)
+        what = page.say("%(count)s deliveries on this page", count=count)
     if not failed:
-        return page.say("%(deliveries)s; none of them waits for you.", deliveries=said)
+        return page.say("%(deliveries)s; none needs attention.", deliveries=what)
     if failed == 1:
-        return page.say("%(deliveries)s; one failed and waits for you.", deliveries=said)
-    return page.say("%(deliveries)s; %(failed)s failed and wait for you.", deliveries=said, failed=figure(failed))
+        return page.say("%(deliveries)s; one failed and needs attention.", deliveries=what)
+    return page.say("%(deliveries)s; %(failed)s failed and need attention.", deliveries=what, failed=figure(failed))
 
 
 async def _listed(
     page: PageRequest, form: SearchForm[SearchParams | None], wanted: DeliveryFilter, before: int | None
 ) -> Cached[list[DeliveryLine] | None]:
-    """Nothing is looked for where the search means nothing; None where somebody is named who is not there."""
+    """Return the rows; none for an invalid search, and None for an unknown recipient."""
     if form.problem is not None:
         return Cached([])
     key = ("deliveries", str(replace(wanted, search_params=None)), before, form.text)
@@ -149,7 +149,7 @@ async def _nothing() -> None:
 
 
 async def _drawer(page: PageRequest, text: str) -> DeliveryDrawer:
-    """As far as it is theirs to see: another's is answered as one that is not there."""
+    """Return the details of a delivery; one of another tenant is treated as missing."""
     number = number_of(text)
     if number is None:
         return DeliveryDrawer(text[:30])
@@ -161,17 +161,17 @@ async def _drawer(page: PageRequest, text: str) -> DeliveryDrawer:
     if page.who.tenant not in (None, seen.value.delivery.tenant):
         return DeliveryDrawer(text)
     row = seen.value.delivery
-    said: Sequence[str] = ()
+    reasons: Sequence[str] = ()
     if row.recipient is not None:
         key = ("why delivery", row.event_id, row.recipient, row.tenant)
         explain = partial(why_event, row.event_id, row.recipient, tenant=row.tenant)
-        said = (await page.load(key, explain, fresh=AT_ONCE)).value or ()
+        reasons = (await page.load(key, explain, fresh=AT_ONCE)).value or ()
     return DeliveryDrawer(
         str(number),
         seen.value,
         age=seen.age,
-        # In the words of a provider there may be an address.
-        why=[hidden(each) for each in said],
+        # The text of a provider may contain an address.
+        why=[hidden(each) for each in reasons],
         address=None if row.address is None else masked(row.address),
         payload=_payload(bytes(row.payload)),
         copies=copies(page, cli=["delivery", "show", str(number)], path=f"deliveries/{number}"),
@@ -183,7 +183,7 @@ def _payload(raw: bytes) -> str:
 
 
 def _bulk(wanted: DeliveryFilter) -> dict[str, Any] | None:
-    """What of this list may be sent again, in the words of the API; None where none of it may."""
+    """Return the requeueable part of this list as the API takes it; None where there is none."""
     states = [state for state in FAILED if wanted.states is None or state in wanted.states]
     return {**wanted.as_detail(), "states": states, "all": True} if states else None
 

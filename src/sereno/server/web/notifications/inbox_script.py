@@ -1,4 +1,4 @@
-"""`/inbox.js`: the inbox as an element of other pages. Its name stays, so browsers ask now and then if it is new."""
+"""`/inbox.js`: the inbox as an element for other pages. Its name has no hash, so browsers revalidate it."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,13 +12,13 @@ FRESH_SECONDS = 300
 
 async def _serve(request: Request) -> Response:
     file = all_files()[NAME]
-    # Packed or not, it is the same script.
+    # The same script, compressed or not.
     mark = f'W/"{file.hash}"'
     headers = {
         "Cache-Control": f"public, max-age={FRESH_SECONDS}",
         "ETag": mark,
         "Vary": "Accept-Encoding",
-        # A script without secrets: any page may load it. What it may ask for is another question.
+        # A script without secrets: any page may load it. What it can read is decided by CORS and tokens.
         "Access-Control-Allow-Origin": "*",
         "Cross-Origin-Resource-Policy": "cross-origin",
     }

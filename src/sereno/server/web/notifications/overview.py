@@ -1,4 +1,4 @@
-"""Notifications: what became of what was to be told, why some of it was not sent, and how the providers fare."""
+"""Notifications: outcomes of deliveries, why some were skipped, and the health of providers."""
 
 import asyncio
 import json
@@ -41,17 +41,17 @@ from sereno.server.web.page_routes import PageRoutes
 from sereno.server.web.search_form import SearchForm, listed, search_params_for
 from sereno.server.web.times import figure
 
-# What can be looked back at: seconds, seconds for each step of the picture, and how it is called.
+# Time ranges: seconds, seconds per step of the chart, and the label.
 RANGES = {
     "24h": (86_400.0, 3600.0, "in the last 24 hours"),
     "7d": (604_800.0, 21_600.0, "in the last 7 days"),
     "30d": (2_592_000.0, 86_400.0, "in the last 30 days"),
 }
 ROWS = 25
-# A provider is watched more closely than people are.
+# Seconds; providers are shown for a shorter time than deliveries.
 HEALTH_SECONDS, HEALTH_STEP = 3600.0, 120.0
 FUNNEL_FRESH = 5.0
-# How far a delivery came.
+# States of deliveries that reached the provider, and the recipient.
 GIVEN = frozenset({"sent", "delivered", "read", "bounced", "unknown"})
 ARRIVED = frozenset({"delivered", "read"})
 LONGEST_PAYLOAD = 20_000
@@ -111,20 +111,20 @@ def routes(pages: PageRoutes) -> None:
 
 
 async def _funnel(page: PageRequest, span: str, tenant: str | None, kind: str | None) -> Any:
-    """Figures are kept by tenant or by kind: of both, the tenant's are shown."""
+    """Return the funnel. Figures are stored by tenant or by event type: with both, those of the tenant."""
     since, step, _ = RANGES[span]
     event = kind if tenant is None else None
-    look_up = partial(figures.funnel, since, step=step, tenant=tenant, event=event)
-    return await page.load(("funnel", span, tenant, event), look_up, fresh=FUNNEL_FRESH)
+    query = partial(figures.funnel, since, step=step, tenant=tenant, event=event)
+    return await page.load(("funnel", span, tenant, event), query, fresh=FUNNEL_FRESH)
 
 
 async def _health(page: PageRequest, tenant: str | None) -> Any:
-    """Of the whole house; no tenant's business."""
+    """Return the health of all channels; nothing for users of one tenant."""
     if tenant is not None:
         return None
-    look_up = partial(figures.channel_health, HEALTH_SECONDS, step=HEALTH_STEP)
+    query = partial(figures.channel_health, HEALTH_SECONDS, step=HEALTH_STEP)
     seen, pauses = await asyncio.gather(
-        page.load(("channel health", HEALTH_SECONDS), look_up, fresh=FUNNEL_FRESH),
+        page.load(("channel health", HEALTH_SECONDS), query, fresh=FUNNEL_FRESH),
         page.load("pauses", notification_queries.pauses, fresh=AT_ONCE),
     )
     stopped = {(each.channel, each.account): each for each in pauses.value or ()}
@@ -132,7 +132,7 @@ async def _health(page: PageRequest, tenant: str | None) -> Any:
 
 
 def _as_now(each: ChannelHealth, stopped: Mapping[tuple[str, str], ChannelPause]) -> ChannelHealth:
-    """Figures may be a few seconds old; whether it is paused is not."""
+    """Return the figures with the current pause: figures may be a few seconds old."""
     pause = stopped.get((each.channel, each.account or ""))
     if pause is None:
         return replace(each, state="working", paused_since=None, paused_why=None)
@@ -143,19 +143,19 @@ async def _events(
     page: PageRequest, form: SearchForm[SearchParams | None], tenant: str | None, kind: str | None
 ) -> Any:
     before = number_of(page.query.get("before"))
-    look_up = partial(
+    query = partial(
         post.list_events, kind=kind, tenant=tenant, search_params=form.wanted, limit=ROWS + 1, before=before
     )
-    return await listed(page, form, ("events", kind, tenant, before), look_up)
+    return await listed(page, form, ("events", kind, tenant, before), query)
 
 
 def _sentence(page: PageRequest, told: Funnel | None, span: str) -> str:
-    """What became of it, before any figure."""
+    """Return the headline: outcomes of the deliveries."""
     if told is None:
-        return page.say("The database does not answer in time.")
+        return page.say("The database does not respond in time.")
     when = page.say(RANGES[span][2])
     if not told.matched and not told.sent and not told.skipped_total:
-        return page.say("Nobody was told anything %(when)s.", when=when)
+        return page.say("No deliveries %(when)s.", when=when)
     sent = page.say(
         "%(sent)s of %(matched)s deliveries were sent %(when)s",
         sent=figure(told.sent),
@@ -176,10 +176,10 @@ def _sentence(page: PageRequest, told: Funnel | None, span: str) -> str:
 
 
 def _stages(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
-    """From everybody who was meant to those who have read it."""
+    """Return the stages from matched to read."""
     if told is None:
         return []
-    to = partial(page.link, "deliveries", tenant=_asked(page, tenant), type=kind)
+    to = partial(page.link, "deliveries", tenant=_tenant_param(page, tenant), type=kind)
     return bars(
         [
             (page.say("matched"), told.matched, "accent", to()),
@@ -192,19 +192,19 @@ def _stages(page: PageRequest, told: Funnel | None, tenant: str | None, kind: st
 
 
 def _reasons(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
-    to = page.link("deliveries", tenant=_asked(page, tenant), type=kind, state="skipped")
+    to = page.link("deliveries", tenant=_tenant_param(page, tenant), type=kind, state="skipped")
     found = told.skipped if told is not None else {}
     return bars((because(page, reason), number, "skip", to) for reason, number in found.items())
 
 
 def _failures(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     found = told.failures if told is not None else {}
-    to = partial(page.link, "deliveries", tenant=_asked(page, tenant), type=kind)
+    to = partial(page.link, "deliveries", tenant=_tenant_param(page, tenant), type=kind)
     return bars((page.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
 
 
-def _asked(page: PageRequest, tenant: str | None) -> str | None:
-    """Whoever sees one tenant alone need not say which."""
+def _tenant_param(page: PageRequest, tenant: str | None) -> str | None:
+    """Return the parameter; a user of one tenant does not need it."""
     return None if page.who.tenant else tenant
 
 
@@ -221,14 +221,14 @@ def _picture(page: PageRequest, told: Funnel | None, since: float, step: float) 
 
 
 def _card(page: PageRequest, each: ChannelHealth) -> dict[str, Any]:
-    """What is shown of one provider."""
+    """Return what is shown of one provider."""
     names, found = over_time(page, each.steps, HEALTH_SECONDS, HEALTH_STEP)
     series = [
         Series(page.say("accepted"), "ok", [step.accepted if step else 0 for step in found]),
         Series(page.say("throttled"), "retry", [step.throttled if step else 0 for step in found]),
         Series(page.say("failed"), "dead", [step.failed if step else 0 for step in found]),
     ]
-    label = page.say("What %(channel)s said in the last hour", channel=each.channel)
+    label = page.say("Results of %(channel)s in the last hour", channel=each.channel)
     return {
         "health": each,
         "picture": svg.bars(names, series, label) if each.steps else "",
@@ -246,7 +246,7 @@ def _of_event(page: PageRequest, number: int, detail: EventDetail | None) -> dic
     return {
         "event": event,
         "total": detail.total,
-        # The filter `length` of the pages is another one.
+        # The filter `length` of the templates is a different one.
         "audience_count": len(event.audience or ()),
         "sentence": _event_sentence(page, event, detail),
         "payload": json.dumps(hidden, ensure_ascii=False, indent=2)[:LONGEST_PAYLOAD],
@@ -264,7 +264,7 @@ def _event_sentence(page: PageRequest, event: EventLine, detail: EventDetail) ->
     count = f"{figure(total.value)}{'' if total.exact else '+'}"
     arrived = sum(line.count for line in detail.deliveries if line.state in ARRIVED)
     if not total.value:
-        return page.say("%(type)s: no delivery has come of it yet.", type=event.type)
+        return page.say("%(type)s: no deliveries yet.", type=event.type)
     return page.say(
         "%(type)s: %(arrived)s of %(count)s deliveries arrived.", type=event.type, arrived=figure(arrived), count=count
     )

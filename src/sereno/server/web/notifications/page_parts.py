@@ -1,4 +1,4 @@
-"""What the pages of notifications share: their tabs, bars, and plain words for what a row says in short."""
+"""What the pages of notifications share: tabs, bars, and texts for reasons."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -11,9 +11,9 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.times import clock
 
 DAY = 86_400.0
-# What somebody changes on a page is looked up each time, so that they see at once what they have done.
+# Not cached: a user sees the effect of a change at once.
 AT_ONCE = 0.0
-# Path, name, and whether somebody of one tenant sees it.
+# Path, name, and whether users of one tenant see it.
 TABS = (
     ("notifications", "Events", True),
     ("deliveries", "Deliveries", True),
@@ -22,24 +22,24 @@ TABS = (
     ("channels", "Channels", False),
     ("preferences", "Preferences", True),
 )
-# Which tab a page without one belongs to.
+# The tab of pages without one.
 UNDER = {"event": "notifications", "recipient": "recipients", "template": "templates"}
 # Why nothing was sent, as the end of a sentence.
 BECAUSE = {
     "preference off": "people do not want it",
     "condition": "a condition did not hold",
-    "throttled": "they had been told often enough",
+    "throttled": "the frequency limit was reached",
     "no active address": "there was no active address",
     "address unverified": "an address was not verified",
     "address invalid": "an address did not work",
     "address unsubscribed": "an address was unsubscribed",
-    "address is gone": "an address is gone",
-    "no longer true": "it was no longer true",
-    "its event is gone": "the event is gone",
-    "the recipient is gone": "the recipient is gone",
-    "told by delivery": "another message told it",
+    "address is gone": "an address was deleted",
+    "no longer true": "it had expired",
+    "its event is gone": "the event was deleted",
+    "the recipient was deleted": "the recipient was deleted",
+    "told by delivery": "another message covered it",
 }
-# States of a delivery by what they mean: the colour of their bars.
+# Colours of the bars by the state of a delivery.
 KINDS = {
     "pending": "accent",
     "sending": "accent",
@@ -53,7 +53,7 @@ KINDS = {
 
 
 class TimelineStep(Protocol):
-    """One step of a row of figures."""
+    """One step of a series of figures."""
 
     @property
     def at(self) -> datetime: ...
@@ -63,7 +63,7 @@ T = TypeVar("T", bound=TimelineStep)
 
 
 class Bar(NamedTuple):
-    """One line of a list with bars. `link`: where its name leads; None: nowhere."""
+    """One line of a list with bars. `link`: the link of its name; None for none."""
 
     name: str
     number: int
@@ -73,7 +73,7 @@ class Bar(NamedTuple):
 
     @property
     def drawn(self) -> Markup:
-        """As long as its part of the longest. Its figure stands beside it."""
+        """The length of the bar relative to the longest one."""
         wide = self.number / self.top * 100 if self.top else 0.0
         return Markup(
             '<svg class="barline" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -82,14 +82,14 @@ class Bar(NamedTuple):
 
 
 def bars(lines: Iterable[tuple[str, int, str, str | None]]) -> list[Bar]:
-    """Name, number, kind and link of each."""
+    """Return bars from a name, number, kind and link each."""
     found = list(lines)
     top = max((number for _, number, _, _ in found), default=0)
     return [Bar(name, number, kind, top, link) for name, number, kind, link in found]
 
 
 def over_time(page: PageRequest, found: Iterable[T], since: float, step: float) -> tuple[list[str], list[T | None]]:
-    """The name of each step until now, and what was counted in it; None where nothing was."""
+    """Return the name of each step until now, and its figures; None where there are none."""
     by_time = {int(each.at.timestamp() // step): each for each in found}
     last = int(page.now.timestamp() // step)
     places = range(last - int(since // step) + 1, last + 1)
@@ -99,7 +99,7 @@ def over_time(page: PageRequest, found: Iterable[T], since: float, step: float) 
 
 
 def tabs(page: PageRequest) -> list[tuple[str, str, bool]]:
-    """Path, name, and whether one is there; what is chosen of a tenant stays chosen."""
+    """Return path, name, and whether it is the current one; the chosen tenant stays chosen."""
     here = page.request.url.path.rpartition("/")[2]
     here = UNDER.get(here, here)
     tenant = None if page.who.tenant else page.query.get("tenant") or None
@@ -111,7 +111,7 @@ def tabs(page: PageRequest) -> list[tuple[str, str, bool]]:
 
 
 def number_of(text: str | None) -> int | None:
-    """An id; None for what cannot be one."""
+    """Return an id; None for an invalid one."""
     return cursor.number(text) or None
 
 
@@ -120,6 +120,6 @@ def because(page: PageRequest, reason: str) -> str:
 
 
 def known_types(page: PageRequest) -> list[str]:
-    """Kinds of events that the application declares."""
+    """Return the event types that the application declares."""
     definitions: dict[str, Any] = page.context.app.notifications.definitions
     return sorted(definitions)

@@ -1,4 +1,4 @@
-"""What is wanted of each kind of event by each channel, and who says so: for somebody, or for all who say nothing."""
+"""The matrix of preferences by event type and channel, with their origin: for a recipient, or the defaults."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from sereno.notifications.rows import PreferenceRow
 from sereno.notifications.why import EventKind
 from sereno.server.web.page_request import PageRequest
 
-# Columns of a matrix that fits a page, and its rows.
+# The most columns and rows of a matrix that fits a page.
 MOST_CHANNELS = 12
 MOST_KINDS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Whether it is told, and by whose word. `is_fixed`: it is told whatever anybody wants.
+    """Whether it is sent, and why. `is_fixed`: it is sent whatever the preferences are.
 
-    `body`: what the API is asked for to turn it round; `back`: to take their own word back, if this is theirs.
+    `body`: the API request that toggles it; `back`: the one that removes the recipient's own preference, if any.
     """
 
     wanted: bool
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A kind of event, or a whole category. A cell is None where it is never told by that channel."""
+    """An event type, or a whole category. A cell is None where that channel is never used."""
 
     name: str
     is_category: bool
@@ -53,7 +53,7 @@ class Matrix:
 def matrix(
     page: PageRequest, kinds: Mapping[str, EventKind], rows: Iterable[PreferenceRow], recipient: str | None
 ) -> Matrix:
-    """`recipient`: whose own words count as theirs; None for the defaults of a tenant."""
+    """`recipient`: whose own preferences are shown; None for the defaults of a tenant."""
     preferences = [row.preference(recipient or "") for row in rows]
     chosen = sorted(kinds.values(), key=lambda kind: (kind.category or "~", kind.name))[:MOST_KINDS]
     names = {channel for kind in chosen for channel in kind.channels}
@@ -67,9 +67,9 @@ def matrix(
             inside = [each for each in chosen if each.category == category and not each.critical]
             if inside:
                 group = EventKind("", (), category, opt_in=all(each.opt_in for each in inside))
-                told = {channel for each in inside for channel in each.channels}
+                used = {channel for each in inside for channel in each.channels}
                 cells = [
-                    _cell(page, preferences, recipient, group, category, channel) if channel in told else None
+                    _cell(page, preferences, recipient, group, category, channel) if channel in used else None
                     for channel in channels
                 ]
                 lines.append(Line(category, True, None, cells))
@@ -89,14 +89,14 @@ def _cell(
     category: str | None,
     channel: str,
 ) -> Cell:
-    """`kind` has no name where the whole category is meant."""
+    """`kind` has no name for a whole category."""
     event = kind.name or None
     choice = resolve(preferences, category=category, event=event, channel=channel)
     is_critical = kind.critical
     default = not kind.opt_in
     wanted = True if is_critical else default if choice.wanted is None else choice.wanted
     row = choice.wanted_by
-    # A row of one category and an event decides only with both; a wish here names the event, or else the category.
+    # A row with a category and an event needs both to match; a preference set here names the event, or the category.
     place = {"event": event, "channel": channel} if event else {"category": category, "channel": channel}
     is_own = row is not None and (row.recipient is not None) == (recipient is not None)
     exactly = is_own and row is not None and (row.event, row.channel) == (event, channel)
@@ -113,21 +113,21 @@ def _cell(
 
 
 def words_of(page: PageRequest, row: Preference | None, *, is_critical: bool, is_on_request: bool) -> str:
-    """Who says so."""
+    """Return the origin of a preference in words."""
     if is_critical:
-        return page.say("always told: it is critical")
+        return page.say("always sent: it is critical")
     if row is None:
-        return page.say("only for those who ask for it") if is_on_request else page.say("nobody says anything else")
+        return page.say("opt-in only") if is_on_request else page.say("no preference is set")
     named = " · ".join(name for name in (row.event, row.category, row.channel) if name) or page.say("everything")
     if row.recipient is not None:
-        return page.say("their own word about %(what)s", what=named)
+        return page.say("their own preference for %(what)s", what=named)
     if row.tenant is not None:
-        return page.say("the default of %(tenant)s about %(what)s", tenant=row.tenant, what=named)
-    return page.say("the default for everybody about %(what)s", what=named)
+        return page.say("the default of %(tenant)s for %(what)s", tenant=row.tenant, what=named)
+    return page.say("the default for all about %(what)s", what=named)
 
 
 def as_line(row: PreferenceRow) -> dict[str, Any]:
-    """A preference as a line of a list, and what the API is asked for to take all of it back."""
+    """Return a preference as a line of a list, with the API request that removes it."""
     place = {"event": row.event, "category": row.category, "channel": row.channel}
     words = {"wanted": row.wanted, "condition": row.condition, "quiet": row.quiet}
     back = {name: None for name, value in words.items() if value is not None}
@@ -135,7 +135,7 @@ def as_line(row: PreferenceRow) -> dict[str, Any]:
 
 
 def spoken(span: Mapping[str, Any]) -> str:
-    """Quiet hours, short."""
+    """Return quiet hours in short."""
     days = span.get("days")
     when = f" ({', '.join(DAYS[day - 1][:3] for day in days)})" if days else ""
     return f"{span['start'][:5]}\N{EN DASH}{span['end'][:5]}{when}"

@@ -1,4 +1,4 @@
-"""Preferences: the kinds of events, what holds for all who say nothing themselves, and what nobody can refuse."""
+"""Preferences: event types, the defaults of a tenant, and critical events that cannot be refused."""
 
 from functools import partial
 from typing import Any
@@ -55,7 +55,7 @@ def _sentence(page: PageRequest, definitions: dict[str, EventDefinition]) -> str
     critical = sum(each.critical for each in definitions.values())
     form = sum(each.opt_in for each in definitions.values())
     return page.say(
-        "Kinds of events: %(count)s; always told: %(critical)s; only on request: %(asked)s.",
+        "Event types: %(count)s; always sent: %(critical)s; opt-in: %(asked)s.",
         count=len(definitions),
         critical=critical,
         form=form,

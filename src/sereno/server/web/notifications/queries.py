@@ -1,4 +1,4 @@
-"""Looks that find nothing are None for a page: it says so itself."""
+"""Queries that return None for a missing row: the page says so itself."""
 
 from sereno.database.statement import Operation
 from sereno.errors import ConfigurationError
@@ -30,7 +30,7 @@ def recipient(key: str, tenant: str | None) -> Operation[RecipientDetail | None]
 
 
 def deliveries(wanted: DeliveryFilter, limit: int, before: int | None) -> Operation[list[DeliveryLine] | None]:
-    """None where the filter names somebody who is not there."""
+    """Return the deliveries; None for an unknown recipient."""
     try:
         return (yield from notifications.list_deliveries(wanted, limit=limit, before=before))
     except ConfigurationError:

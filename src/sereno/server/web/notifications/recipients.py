@@ -1,4 +1,4 @@
-"""Recipients: whom to tell; and somebody, with what they want and why they were told, or were not."""
+"""Recipients: the list; and one recipient, with preferences and why they were notified, or were not."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ LAST = 15
 MOST_TYPES = 50
 TYPES_FRESH = 30.0
 LONGEST_DATA = 10_000
-# Of an address: what works comes first.
+# States of an address in the order of the list.
 ADDRESS_STATES = ("active", "unverified", "invalid", "unsubscribed")
 
 
@@ -91,9 +91,9 @@ def _sentence(
     page: PageRequest, form: SearchForm[SearchParams | None], lines: Sequence[RecipientLine], *, is_whole: bool
 ) -> str:
     if form.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if not lines:
-        return page.say("Nobody matches.") if page.query.get("q") else page.say("There is nobody to tell yet.")
+        return page.say("No recipient matches.") if page.query.get("q") else page.say("There is no recipient yet.")
     alone = sum(not line.channels for line in lines)
     if is_whole:
         who = page.say("One recipient") if len(lines) == 1 else page.say("%(count)s recipients", count=len(lines))
@@ -107,19 +107,19 @@ def _sentence(
 async def _shown(
     page: PageRequest, key: str, tenant: str | None, seen: Cached[RecipientDetail | None]
 ) -> dict[str, Any]:
-    """All that is shown of somebody. Their addresses are masked."""
+    """Return what is shown of a recipient, with addresses masked."""
     if seen.value is None:
         return {"detail": None}
     form = page.query.get("why", "").strip()
     mine = DeliveryFilter(recipient=key, tenant=tenant)
-    last, types, said = await asyncio.gather(
+    last, types, reasons = await asyncio.gather(
         page.load(("deliveries", str(mine), LAST), partial(post_looks.deliveries, mine, LAST, None)),
         page.load("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
         _why(page, key, tenant, form) if form else _nothing(),
     )
     detail, kinds = seen.value, known_kinds(page.context)
     quiet = _quiet(detail.preferences)
-    # What other tenants are told of is nobody's business: of those, the declared kinds alone.
+    # Event types of other tenants are private: for a tenant's user only the declared types.
     lately = (types.value or []) if page.who.tenant is None else []
     data = json.loads(bytes(detail.recipient.data))
     whose = f"?{urlencode({'tenant': tenant})}" if tenant else ""
@@ -135,7 +135,7 @@ async def _shown(
         "last": last,
         "types": sorted({*kinds, *lately}),
         "form": form,
-        "said": None if said is None else [hidden(each) for each in said],
+        "said": None if reasons is None else [hidden(each) for each in reasons],
         "hide": hidden,
         "sentence": _about(page, detail),
         "api": f"recipients/{quote(key, safe='')}",
@@ -159,7 +159,7 @@ async def _nothing() -> None:
 
 
 async def _why(page: PageRequest, key: str, tenant: str | None, form: str) -> Sequence[str] | None:
-    """Of one event by its number, or of a kind."""
+    """Return the explanation for an event by its id, or for an event type."""
     number = number_of(form)
     if number is not None:
         found = await page.load(("why event", number, key, tenant), partial(why_event, number, key, tenant=tenant))
@@ -179,7 +179,7 @@ def _about(page: PageRequest, detail: RecipientDetail) -> str:
 
 
 def _quiet(rows: Sequence[PreferenceRow]) -> PreferenceRow | None:
-    """The row whose quiet hours hold for everything, if there is one; the first decides."""
+    """Return the first row with quiet hours for everything, which decides."""
     whole = (row for row in rows if row.quiet is not None and not (row.event or row.category or row.channel))
     return next(whole, None)
 

@@ -1,4 +1,4 @@
-"""Templates: the words of every message, tried on a real event beside the source, and every version that there was."""
+"""Templates: the source of every message, a preview with a real event, and all versions."""
 
 import asyncio
 import difflib
@@ -28,13 +28,13 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
 from sereno.text import check_text
 
-# What a message says may be HTML that a stranger wrote: it runs nothing, fetches nothing and knows nobody.
+# A message may be HTML of an untrusted author: it runs no scripts, loads nothing and sends no referrer.
 POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'self'"
 )
 HEADERS = {"Content-Security-Policy": POLICY, "X-Frame-Options": "SAMEORIGIN", "Cache-Control": "no-store"}
-# A form repeats every byte of a source three times at most.
+# Bytes; URL encoding takes at most three bytes for each byte of a source.
 LARGEST_FORM = 3 * LARGEST_SOURCE + 2000
 MOST_LINES = 500
 # Lines of a version that are compared. The time grows with their square: 32,000 short ones took 18 s.
@@ -44,7 +44,7 @@ SMS = "sms"
 
 @dataclass(frozen=True, slots=True)
 class TemplateRequest:
-    """Which message: of an event by a channel, for a locale and a tenant. Empty: any."""
+    """Which message: of an event on a channel, for a locale and a tenant. Empty: any."""
 
     event: str
     channel: str
@@ -81,7 +81,7 @@ def routes(pages: PageRoutes) -> None:
 
     @pages.at("/template")
     async def one(page: PageRequest) -> Response:
-        form = _asked(page)
+        form = _template_request(page)
         words = await _words(page)
         found = await asyncio.to_thread(words.find, form.event, form.channel, form.locale, form.tenant)
         where = _place(form)
@@ -111,17 +111,17 @@ def routes(pages: PageRoutes) -> None:
 def _previews(pages: PageRoutes) -> None:
     @pages.at("/template-preview")
     async def saved(page: PageRequest) -> Response:
-        return await _preview(page, _asked(page), None)
+        return await _preview(page, _template_request(page), None)
 
     @pages.at("/template-preview", role="admin", method="POST")
     async def draft(page: PageRequest) -> Response:
-        """Of words that nobody has saved: whoever may save them may try them."""
+        """Preview an unsaved source, for users who may save it."""
         page.context.authenticator.check_origin(page.request)
-        said = parse_qs((await page.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
-        return await _preview(page, _asked(page), said.get("source", [""])[0][: LARGEST_SOURCE + 1])
+        form = parse_qs((await page.request.body())[:LARGEST_FORM].decode("utf-8", "replace"), keep_blank_values=True)
+        return await _preview(page, _template_request(page), form.get("source", [""])[0][: LARGEST_SOURCE + 1])
 
 
-def _asked(page: PageRequest) -> TemplateRequest:
+def _template_request(page: PageRequest) -> TemplateRequest:
     given = {name: page.query.get(name, "").strip() for name in ("event", "channel", "locale", "tenant")}
     for name, value in given.items():
         check_text(name, value or None)
@@ -134,7 +134,7 @@ def _place(form: TemplateRequest) -> TemplatePlace:
 
 
 async def _words(page: PageRequest) -> TemplateSet:
-    """Files and rows, as they are now."""
+    """Return the current files and rows."""
     seen = await page.load("template words", store.read, fresh=AT_ONCE)
     made = await asyncio.to_thread(lambda: TemplateSet(directory_of(page.context.settings.templates)))
     made.use_rows((seen.value[1] if seen.value is not None else None) or {})
@@ -142,7 +142,7 @@ async def _words(page: PageRequest) -> TemplateSet:
 
 
 def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) -> list[dict[str, Any]]:
-    """One for each message: its parts, where they come from, and who changed one last."""
+    """Return a line for each message: its parts, their origin, and who changed one last."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for source in words.sources():
         key = source.key
@@ -151,7 +151,7 @@ def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) ->
         line = found.setdefault(
             (key.event, key.channel, key.locale, key.tenant), key._asdict() | {"parts": {}, "row": None}
         )
-        # A row goes before a file of the same name, and is read before it.
+        # A row takes precedence over a file of the same name, and is read before it.
         line["parts"].setdefault(key.part, "file" if source.is_file else "row")
         row = changed.get(key)
         if row is not None and (line["row"] is None or row.changed_at > line["row"].changed_at):
@@ -161,18 +161,18 @@ def _lines(words: TemplateSet, changed: Mapping[Key, Any], event: str | None) ->
 
 def _sentence(page: PageRequest, lines: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
-        return page.say("There is no template yet: functions of the code say it all, or nobody does.")
+        return page.say("There is no template yet: messages come from functions of the code.")
     rows = sum("row" in line["parts"].values() for line in lines)
     return page.say(
         "%(count)s messages have templates; %(rows)s of them were changed here.", count=len(lines), rows=rows
     )
 
 
-# What a recipient would read
+# Preview
 
 
 async def _preview(page: PageRequest, form: TemplateRequest, draft: str | None) -> Response:
-    """A document of its own, which may do nothing."""
+    """Return a document of its own, without any privileges."""
     try:
         drawn = await _drawn(page, form, draft)
     except SerenoError as error:
@@ -199,11 +199,11 @@ async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) ->
         ("last payload", form.event, form.tenant), partial(store.last_payload, form.event, form.tenant or None)
     )
     if seen.value is None:
-        return f'<p class="wrong">{escape(page.say("There was no such event yet: nothing to try the words on."))}</p>'
-    # Of somebody real: what looks like a secret or an address is hidden here too.
+        return f'<p class="wrong">{escape(page.say("There is no event of this type yet to preview with."))}</p>'
+    # A real event: likely secrets and addresses are masked here, too.
     payload = masked(seen.value)
     recipient = Recipient(
-        key=page.say("somebody"),
+        key=page.say("recipient"),
         tenant=form.tenant or None,
         locale=form.locale or None,
         unsubscribe_url="https://example.com/unsubscribe",
@@ -213,12 +213,12 @@ async def _drawn(page: PageRequest, form: TemplateRequest, draft: str | None) ->
         partial(render, definition, words, form.event, form.channel, payload, recipient)
     )
     if made is None:
-        return f'<p class="wrong">{escape(page.say("There are no words for this message yet."))}</p>'
+        return f'<p class="wrong">{escape(page.say("There is no template for this message yet."))}</p>'
     return _size(page, form.channel, made, payload) + _message(made)
 
 
 def _message(made: Content) -> str:
-    """Texts are texts; what is meant as HTML is HTML, as a mail program shows it."""
+    """Return the message: texts are escaped; HTML is shown as a mail program shows it."""
     parts = [f"<h1>{escape(made.title)}</h1>" if made.title else ""]
     parts.append(f"<pre>{escape(made.body)}</pre>" if made.body else "")
     if made.options:
@@ -229,30 +229,30 @@ def _message(made: Content) -> str:
 
 
 def _size(page: PageRequest, channel: str, made: Content, payload: Mapping[str, Any]) -> str:
-    """How much of what the provider takes."""
+    """Return the size relative to the provider's limit."""
     known = page.context.app.channels.known.get(channel)
     size, largest = size_of(channel, made, payload), getattr(known, "largest", None)
     if largest is None:
-        said = page.say("%(size)s bytes", size=f"{size:,}")
+        text = page.say("%(size)s bytes", size=f"{size:,}")
     else:
-        said = page.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
+        text = page.say("%(size)s of %(most)s bytes", size=f"{size:,}", most=f"{largest:,}")
     meter = ""
     if largest is not None:
         meter = (
-            f'<meter min="0" max="{largest}" high="{largest * 0.9:.0f}" value="{size}" title="{escape(said)}"></meter> '
+            f'<meter min="0" max="{largest}" high="{largest * 0.9:.0f}" value="{size}" title="{escape(text)}"></meter> '
         )
     if channel == SMS:
         number, _ = sms_parts("\n".join(text for text in (made.title, made.body) if text))
-        said += " · " + page.say("%(count)s parts of an SMS", count=number)
+        text += " · " + page.say("%(count)s parts of an SMS", count=number)
     is_over = largest is not None and size > largest
-    return f'<p class="size{" wrong" if is_over else ""}">{meter}{escape(said)}</p>'
+    return f'<p class="size{" wrong" if is_over else ""}">{meter}{escape(text)}</p>'
 
 
-# What stood there before
+# Versions
 
 
 def _versions(past: Sequence[Version], now: str) -> list[dict[str, Any]]:
-    """Each with how it differs from what counts now."""
+    """Return each version with its diff to the current one."""
     found = []
     for version in past:
         lines: list[tuple[str, str]] = []
@@ -271,7 +271,7 @@ def _kind(line: str) -> str:
 
 
 def _api(form: TemplateRequest) -> str:
-    """The row of this place, as the API names it."""
+    """Return the path of this row in the API."""
     path = "/".join(quote(each, safe="") for each in ("templates", form.event, form.channel, form.part))
     where = {name: value for name, value in (("locale", normal(form.locale)), ("tenant", form.tenant)) if value}
     return f"{path}?{urlencode(where)}" if where else path

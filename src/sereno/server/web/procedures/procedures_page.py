@@ -1,4 +1,4 @@
-"""Stored procedures that jobs may call: what each takes, who allowed it, and when it last ended well."""
+"""Stored procedures that jobs may call: the parameters of each, who allowed it, and its last successful call."""
 
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -32,7 +32,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _address(line: Procedure) -> str:
-    """Of its room in the API."""
+    """Return its path in the API."""
     return f"procedures/{quote(line.allowed.target, safe='')}/{quote(line.allowed.name, safe='')}"
 
 

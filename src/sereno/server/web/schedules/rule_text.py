@@ -1,4 +1,4 @@
-"""When a schedule fires, in the viewer's language."""
+"""The rule of a schedule, in the viewer's language."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _UNITS = (("w", 604_800), ("d", 86_400), ("h", 3600), ("m", 60))
 
 
 def rule_words(page: PageRequest, rule: dict[str, Any], *, zone: bool = True) -> str:
-    """`zone`: also on whose clock. English is what the command line says."""
+    """`zone`: with its time zone. English is the same text as on the command line."""
     try:
         when = decode(rule)
     except InvalidSchedule:
@@ -20,23 +20,23 @@ def rule_words(page: PageRequest, rule: dict[str, Any], *, zone: bool = True) ->
     if page.language == "en":
         words = in_words(rule)
         return words if zone else words.replace(f", {zone_of(rule)}", "", 1)
-    return _said(page, when) + (f", {zone_of(rule)}" if zone and not isinstance(when, Every | Once) else "")
+    return _translated(page, when) + (f", {zone_of(rule)}" if zone and not isinstance(when, Every | Once) else "")
 
 
 def zone_of(rule: dict[str, Any]) -> str:
-    """On whose clock; UTC where it says none."""
+    """Return its time zone; UTC by default."""
     return str(rule.get("tz") or "UTC")
 
 
 def exact(length: float | str | None) -> str:
-    """A length as a form shows it and reads it again: "90m", "12.5s"; empty for none."""
+    """Return a duration as a form shows and parses it: "90m", "12.5s"; empty for none."""
     if length is None or not isinstance(length, int | float):
         return str(length or "")
     unit, size = next(((unit, size) for unit, size in _UNITS if length and length % size == 0), ("s", 1))
     return f"{length / size:.6f}".rstrip("0").rstrip(".") + unit
 
 
-def _said(page: PageRequest, when: When) -> str:
+def _translated(page: PageRequest, when: When) -> str:
     say = page.say
     match when:
         case Once():

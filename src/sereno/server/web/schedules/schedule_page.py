@@ -1,4 +1,4 @@
-"""One schedule: when it fires, how it went, what is to come, and everything that can be done with it."""
+"""One schedule: its rule, past and upcoming runs, and all actions."""
 
 import asyncio
 from datetime import datetime
@@ -44,7 +44,7 @@ FIRES = 60
 DOTS = 30
 TO_COME = 10
 AUDIT = 20
-# What the form says itself; the rest of a definition goes along as it is.
+# Fields that the form contains; the others are submitted unchanged.
 FORM = {
     "key",
     "task",
@@ -67,7 +67,7 @@ FORM = {
     "note",
 }
 
-# What a rule may leave out.
+# Defaults of the optional fields of a rule.
 RULE = {
     "interval": None,
     "count_from": "plan",
@@ -95,7 +95,7 @@ def routes(pages: PageRoutes) -> None:
         )
         found = seen.value
         if found is None:
-            words = page.say("The database is busy or away. This page tries again by itself.")
+            words = page.say("The database is busy or unavailable. This page retries automatically.")
             return page.render("problem.html", HTTPStatus.SERVICE_UNAVAILABLE, title=key, words=words)
         row = found.schedule
         state = state_of(row, found.now)
@@ -129,7 +129,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _detail(page: PageRequest, key: str) -> Operation[ScheduleDetail]:
-    """One that is not there and one of somebody else are told in the same words."""
+    """Return the schedule; a missing one and one of another tenant give the same error."""
     what = f"schedule {key!r:.80}"
     there = yield from store.page(ScheduleFilter(keys=[key]), 1)
     if not there:
@@ -139,15 +139,15 @@ def _detail(page: PageRequest, key: str) -> Operation[ScheduleDetail]:
 
 
 async def _changes(page: PageRequest, key: str) -> Any:
-    """Who changed it; the record of the house is closed to somebody of one tenant."""
+    """Return who changed it; users of one tenant have no access to the audit."""
     if page.who.tenant is not None:
         return None
-    look_up = partial(tokens.audit_lines, subject=f"schedule {key}", most=AUDIT)
-    return await page.load(("schedule audit", key), look_up, fresh=5.0)
+    query = partial(tokens.audit_lines, subject=f"schedule {key}", most=AUDIT)
+    return await page.load(("schedule audit", key), query, fresh=5.0)
 
 
 def _sentence(page: PageRequest, found: ScheduleDetail, state: str) -> str:
-    """Its rule, and when it comes next or why it does not."""
+    """Return the headline: the rule, and when it runs next or why it does not."""
     row, say = found.schedule, page.say
     words = rule_words(page, row.rule)
     words = words[:1].upper() + words[1:]
@@ -161,15 +161,15 @@ def _sentence(page: PageRequest, found: ScheduleDetail, state: str) -> str:
         return say("%(rule)s; paused until %(at)s.", rule=words, at=_full(page, row.paused_until))
     match state:
         case "paused":
-            return say("%(rule)s; paused until somebody resumes it.", rule=words)
+            return say("%(rule)s; paused until it is resumed.", rule=words)
         case "disabled":
-            return say("%(rule)s; disabled until somebody resumes it.", rule=words)
+            return say("%(rule)s; disabled until it is resumed.", rule=words)
         case "parked":
-            return say("%(rule)s; parked, because it makes no sense as it is.", rule=words)
+            return say("%(rule)s; parked, because its definition is invalid.", rule=words)
         case "finished":
-            return say("%(rule)s; it has fired for the last time.", rule=words)
+            return say("%(rule)s; finished.", rule=words)
         case _:
-            return say("%(rule)s; the next counts from the end of the run that goes on.", rule=words)
+            return say("%(rule)s; the next counts from the end of the current run.", rule=words)
 
 
 def _full(page: PageRequest, at: datetime) -> str:
@@ -179,14 +179,14 @@ def _full(page: PageRequest, at: datetime) -> str:
 def _origin(page: PageRequest, row: ScheduleRow) -> str:
     if row.declared_by is not None:
         return page.say(
-            "The code of %(service)s declares it: the next deploy writes it again, as the code says.",
+            "Declared by the code of %(service)s: the next deploy resets it to the code.",
             service=row.declared_by,
         )
-    return page.say("Made while the program runs: no deploy touches it.")
+    return page.say("Created at run time: no deploy changes it.")
 
 
 def _picture(page: PageRequest, found: ScheduleDetail) -> Markup | None:
-    """How late each of the last runs began, and what never ran."""
+    """Draw how late each of the last runs began, and which never ran."""
     points = []
     for run in found.fires:
         if run.planned_at is None or (run.state in ("scheduled", "ready") and run.started_at is None):

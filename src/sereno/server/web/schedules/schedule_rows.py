@@ -1,4 +1,4 @@
-"""Rows of schedules, with their last runs as dots: for the list, and for whoever shows a few of them."""
+"""Rows of schedules with their last runs as dots: for the list, and for other pages that show a few of them."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,15 +17,15 @@ from sereno.server.web.page_request import PageRequest
 from sereno.server.web.schedules.rule_text import rule_words, zone_of
 from sereno.server.web.times import clock, length
 
-# The colour of a run by what became of it; what waits has none.
+# The colour of a run by its outcome; a waiting one has none.
 KINDS = {"succeeded": "ok", "dead": "dead", "running": "accent", "cancelled": "skip", "skipped": "skip"}
-# The colour of a schedule's own state.
+# The colour of a schedule's state.
 SHADES = {"enabled": "ok", "paused": "paused", "disabled": "off", "parked": "bad", "finished": "off"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a row shows. `failed`: how its last run failed; None where it did not."""
+    """A row. `failed`: the error of its last run; None where it did not fail."""
 
     row: ScheduleRow
     href: str
@@ -39,7 +39,7 @@ class Line:
 
 
 async def soonest(page: PageRequest, n: int = 5) -> Cached[list[Line]]:
-    """The schedules that are due next, for `_schedule_rows.html`: give it as `lines`."""
+    """Return the schedules that are due next, for `_schedule_rows.html` as `lines`."""
     wanted = ScheduleFilter(tenant=page.tenant)
     seen = await page.load(
         ("schedules soonest", page.tenant, n), partial(lines, wanted, limit=n, soonest=True), fresh=2.0
@@ -64,18 +64,18 @@ def line_of(page: PageRequest, found: ScheduleLine) -> Line:
 
 
 def state_of(row: ScheduleRow, now: datetime) -> str:
-    """Paused until a moment is paused."""
+    """Return the state; paused until a time counts as paused."""
     paused = row.state == "enabled" and row.paused_until is not None and row.paused_until > now
     return "paused" if paused else row.state
 
 
 def next_of(row: ScheduleRow, state: str) -> datetime | None:
-    """What is not planned yet holds when to do that, and that is no run."""
+    """Return the next run; before the scheduler has planned it, the column holds when to plan it instead."""
     return row.next_run_at if row.planned and state == "enabled" else None
 
 
 def dots(page: PageRequest, runs: list[FireRow]) -> Markup:
-    """The newest last, each with its story."""
+    """Draw the runs, the newest last."""
     marks = [Dot(kind_of(run), run_words(page, run), _job(page, run)) for run in reversed(runs)]
     good = sum(run.state == "succeeded" for run in runs)
     label = page.say("Last %(count)s runs: %(good)s succeeded", count=len(runs), good=good)
@@ -83,22 +83,22 @@ def dots(page: PageRequest, runs: list[FireRow]) -> Markup:
 
 
 def kind_of(run: FireRow) -> str:
-    """Amber for what needed more than one try."""
+    """Return the colour; amber for more than one attempt."""
     if run.state == "succeeded" and run.attempt > 1:
         return "retry"
     return KINDS.get(run.state, "wait")
 
 
 def run_words(page: PageRequest, run: FireRow) -> str:
-    """When, what became of it, and how long it took or why not."""
-    said = [clock(run.planned_at or run.fired_at, page.zone, "%a %d %b %H:%M"), page.say(run.state)]
+    """Return the tooltip: when, the outcome, and the run time or the reason."""
+    parts = [clock(run.planned_at or run.fired_at, page.zone, "%a %d %b %H:%M"), page.say(run.state)]
     if run.reason is not None:
-        said.append(page.say(run.reason))
+        parts.append(page.say(run.reason))
     if (took := took_of(run)) is not None:
-        said.append(length(took.total_seconds()))
+        parts.append(length(took.total_seconds()))
     if run.attempt > 1:
-        said.append(page.say("try %(number)s", number=run.attempt))
-    return " · ".join(said)
+        parts.append(page.say("try %(number)s", number=run.attempt))
+    return " · ".join(parts)
 
 
 def took_of(run: FireRow) -> timedelta | None:
@@ -108,7 +108,7 @@ def took_of(run: FireRow) -> timedelta | None:
 
 
 def late_of(run: FireRow) -> float | None:
-    """Seconds from the planned instant to the first sign of life; None for what never ran."""
+    """Return the seconds from the planned instant to the start; None for a run that never started."""
     if run.planned_at is None or run.reason is not None:
         return None
     began: Any = run.started_at if run.attempt <= 1 and run.started_at is not None else run.fired_at

@@ -1,4 +1,4 @@
-"""Schedules: how many, what fails, what is to come, and each with its last runs."""
+"""Schedules: how many, which fail, upcoming runs, and each schedule with its last runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from sereno.text import check_text
 PAGE = 50
 SPANS = {"24h": DAY, "7d": 7 * DAY}
 STATES = ("enabled", "paused", "disabled", "parked", "finished")
-MOST_CONCERNS = 5
+MOST_CONDITIONS = 5
 
 
 def routes(pages: PageRoutes) -> None:
@@ -50,26 +50,26 @@ def routes(pages: PageRoutes) -> None:
         span = page.query.get("span") if page.query.get("span") in SPANS else "24h"
         seen, found, conditions, coming = await asyncio.gather(
             _listed(page, form, wanted, after),
-            # Of what is named: a search is no reason to count every schedule.
+            # Without the search: a search is no reason to count all schedules.
             page.load(("schedules sum", repr(named)), partial(summary, named), fresh=5.0),
             page.load(
                 ("attention", page.tenant), partial(attention, page.context.settings, tenant=page.tenant), fresh=5.0
             ),
-            # By tenant alone: whatever somebody types is no reason to read every schedule again.
+            # By tenant only: the forecast reads all schedules and must not run for every search.
             forecast(page, ScheduleFilter(tenant=page.tenant), SPANS[str(span)]),
         )
         return page.render(
             "schedules.html",
             form=form,
             among=WINDOW,
-            sentence=_sought_sentence(page, form, seen.value, after)
+            sentence=_search_sentence(page, form, seen.value, after)
             if form.text
             else _sentence(page, found.value, is_filtered=_is_filtered(page)),
             is_filtered=_is_filtered(page),
             found=found,
             soonest=_soonest(page, found.value),
-            conditions=[each for each in conditions.value or () if each.kind.startswith("schedule")][:MOST_CONCERNS],
-            said=partial(_said, page),
+            conditions=[each for each in conditions.value or () if each.kind.startswith("schedule")][:MOST_CONDITIONS],
+            said=partial(_condition_text, page),
             ways=ways,
             words_of=partial(rule_words, page),
             seen=seen,
@@ -88,7 +88,7 @@ def routes(pages: PageRoutes) -> None:
 
 
 def _named(page: PageRequest) -> ScheduleFilter:
-    """What the address asks for, but for its search."""
+    """Return the filter in the query, without its search."""
     task, state = page.query.get("task") or None, page.query.get("state")
     for name, value in (("task", task), ("tenant", page.tenant)):
         check_text(name, value)
@@ -98,7 +98,7 @@ def _named(page: PageRequest) -> ScheduleFilter:
 async def _listed(
     page: PageRequest, form: SearchForm[SearchParams | None], wanted: ScheduleFilter, after: str
 ) -> Cached[ScheduleLines]:
-    """Nothing is looked for where the search means nothing."""
+    """Return the rows; none for an invalid search, without a query."""
     if form.problem is not None:
         return Cached(ScheduleLines([], page.now))
     key = ("schedules", repr(replace(wanted, search_params=None)), after, form.text)
@@ -117,21 +117,21 @@ def _sentence(page: PageRequest, found: ScheduleSum | None, *, is_filtered: bool
     if found.total == 0:
         return say("No schedule matches.") if is_filtered else say("There is no schedule yet.")
     if found.total == 1:
-        return say("One schedule, and it needs you.") if found.troubled else say("One schedule, and all is well.")
+        return say("One schedule, and it needs attention.") if found.troubled else say("One schedule, and all is well.")
     count = figure(found.total) + ("" if found.exact else "+")
     if not found.troubled:
         return say("%(count)s schedules, and all is well.", count=count)
     if found.troubled == 1:
-        return say("%(count)s schedules. One of them needs you.", count=count)
-    return say("%(count)s schedules. %(bad)s of them need you.", count=count, bad=figure(found.troubled))
+        return say("%(count)s schedules. One of them needs attention.", count=count)
+    return say("%(count)s schedules. %(bad)s of them need attention.", count=count, bad=figure(found.troubled))
 
 
-def _sought_sentence(
+def _search_sentence(
     page: PageRequest, form: SearchForm[SearchParams | None], found: ScheduleLines | None, after: str
 ) -> str:
-    """What a search has found."""
+    """Return the headline of a search."""
     if form.problem:
-        return page.say("This search is not understood.")
+        return page.say("The search is invalid.")
     if found is None:
         return page.say("Schedules")
     if found.next is not None or after:
@@ -146,17 +146,17 @@ def _sought_sentence(
 
 
 def _soonest(page: PageRequest, found: ScheduleSum | None) -> list[tuple[ScheduleRow, datetime]]:
-    """Those that are due next, each with when; one that is only to be planned then is not."""
+    """Return the schedules that are due next, with their time; without those that are only to be planned."""
     rows = [] if found is None else found.soonest
     return [(row, at) for row in rows if (at := next_of(row, state_of(row, page.now))) is not None]
 
 
-def _said(page: PageRequest, condition: AlertCondition) -> str:
+def _condition_text(page: PageRequest, condition: AlertCondition) -> str:
     return filled(page.say(condition.said), condition.values)
 
 
 def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
-    """Five minutes a cell for a day; an hour a cell for a week."""
+    """Draw five minutes a cell for a day; an hour a cell for a week."""
     if span == "24h":
         return heat_picture(page, coming)
     if coming is None or not coming.cells:
@@ -169,7 +169,7 @@ def _heat(page: PageRequest, coming: Heatmap | None, span: str) -> str:
             fires[at.hour] = (fires[at.hour] or 0) + number
         name = f"{day:%a %d}"
         days.append((name, [_hour(page, f"{name} {hour:02}:00", number) for hour, number in enumerate(fires)]))
-    return week_heat(days, page.say("Fires to come"))
+    return week_heat(days, page.say("Planned runs"))
 
 
 def _hour(page: PageRequest, at: str, number: float | None) -> Hour | None:
@@ -179,7 +179,7 @@ def _hour(page: PageRequest, at: str, number: float | None) -> Hour | None:
 
 
 def _bulk(wanted: ScheduleFilter) -> dict[str, Any]:
-    """The filter of this list in the words of the API's bulk changes."""
+    """Return the filter of this list as the API's bulk changes take it."""
     given: dict[str, Any] = {name: value for name, value in wanted.as_detail().items() if value is not None}
     return {**given, "all": True}
 

@@ -1,4 +1,4 @@
-// Buttons and forms that ask the API. What is dangerous is asked about first, and can say what it will touch.
+// Buttons and forms that call the API. Dangerous actions ask for a confirmation, with a dry run where possible.
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 
@@ -26,7 +26,7 @@ function line(words) {
   return made;
 }
 
-// What a dry run says: how many, and of what.
+// The result of a dry run: how many, by task, queue and so on.
 function told(would) {
   const words = document.getElementById("ask-what").dataset;
   const total = `${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`;
@@ -49,7 +49,7 @@ export function confirm(title, what = []) {
   return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
 }
 
-// {name: value} of a form as the API wants it: data-type says number, json, list, bool or text; empty is left out.
+// {name: value} of a form as the API takes it: data-type says number, json, list, bool or text; empty is left out.
 export function gather(form) {
   const found = {};
   for (const field of form.elements) {

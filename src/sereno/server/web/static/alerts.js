@@ -1,4 +1,4 @@
-// A rule as a form: filled from what the list knows, and sent as the API takes it.
+// The form of an alert rule: filled from the list, and submitted as the API takes it.
 import { ask } from "./actions.js";
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
@@ -14,7 +14,7 @@ const field = (name) => form.elements.namedItem(name);
 function addTarget({ channel, address } = {}) {
   const made = document.getElementById("target").content.cloneNode(true);
   const [select, input] = [made.querySelector("select"), made.querySelector("[name=address]")];
-  // A channel that this server does not know stays the one that it was.
+  // A channel that this server does not know stays unchanged.
   if (channel && ![...select.options].some((option) => option.value === channel)) select.add(new Option(channel));
   if (channel) select.value = channel;
   input.value = address ?? "";

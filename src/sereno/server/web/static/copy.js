@@ -1,4 +1,4 @@
-// "Copy as": also where the page is not served by https, and the clipboard of the browser is closed to it.
+// "Copy as": also without https, where the clipboard API of the browser is not available.
 import { toast } from "./toast.js";
 
 export async function copy(text) {

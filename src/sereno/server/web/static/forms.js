@@ -1,4 +1,4 @@
-// One form for many things: the button that opens it says which thing it is about, and what stands in the form.
+// One dialog for many rows: the button that opens it has the row and the values of the form.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-form]");
   if (!button) return;
@@ -10,7 +10,7 @@ document.addEventListener("click", (event) => {
     const field = form.elements.namedItem(name);
     if (field && value !== null) field.value = value;
   }
-  // An hour from now, on the clock of this browser.
+  // An hour from now, in the time zone of this browser.
   if (button.dataset.soon) {
     const soon = new Date(Date.now() + 3600000 - new Date().getTimezoneOffset() * 60000);
     form.elements.namedItem(button.dataset.soon).value = soon.toISOString().slice(0, 16);

@@ -1,4 +1,4 @@
-// <sereno-inbox server="https://…" token="sri_…">: a bell with the unread count, and behind it what somebody was told.
+// <sereno-inbox server="https://…" token="sri_…">: a bell with the unread count, and the messages of the inbox.
 // It needs no style sheet, no cookie and no exception in a strict Content-Security-Policy. docs/recipes/inbox.md shows how.
 (() => {
   const WORDS = {
@@ -11,7 +11,7 @@
   };
   const UNITS = [["year", 31536e3], ["month", 2592e3], ["day", 86400], ["hour", 3600], ["minute", 60]];
   const PAGE = 20;
-  // The server says something every 15 s; who is silent for so long is gone.
+  // The server sends a line every 15 s; after this silence the connection counts as lost.
   const SILENCE = 45_000;
   const SHORTEST = 1000, LONGEST = 60_000;
 
@@ -48,7 +48,7 @@ time{margin-inline-end:auto}
 .said{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 @media (max-width:480px){.panel{position:fixed;inset:0;width:auto;max-height:none;border:0;border-radius:0}ul{flex:1}}`);
 
-  // Texts come in as texts: nothing that somebody wrote is ever read as markup.
+  // Texts are inserted as text nodes: nothing from a message is ever parsed as markup.
   function make(tag, attributes = {}, ...inside) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -66,7 +66,7 @@ time{margin-inline-end:auto}
     return svg;
   }
 
-  // Where a link may lead: pages. Everything else, such as javascript:, is no link.
+  // Links may lead to http(s) pages only; others, such as javascript:, are dropped.
   function page(address) {
     if (typeof address !== "string" || !address || address.length > 2000) return null;
     try {
@@ -108,7 +108,7 @@ time{margin-inline-end:auto}
       root.append(this.#bell, this.#panel, this.#said);
       this.#bell.addEventListener("click", () => this.toggle());
       this.#close.addEventListener("click", () => this.toggle(false));
-      // What hides its own button leaves the focus somewhere sensible.
+      // If the focused button is hidden, the focus moves to a sensible element.
       this.#all.addEventListener("click", () => this.#mark("read").then(() => this.#panel.focus()));
       this.#more.addEventListener("click", async () => {
         const last = this.#list.lastElementChild;
@@ -118,7 +118,7 @@ time{margin-inline-end:auto}
       root.addEventListener("keydown", (event) => this.#key(event));
     }
 
-    // Asked for a token when there is none, or when the one that there was has ended.
+    // Called for a token when there is none, or when it has expired.
     get getToken() { return this.#get; }
     set getToken(get) {
       this.#get = get;
@@ -149,7 +149,7 @@ time{margin-inline-end:auto}
     attributeChangedCallback(name, before, now) {
       if (before === now) return;
       if (name === "lang") return this.isConnected && this.#dress();
-      // Perhaps somebody else's: nothing of the one before stays, or comes later.
+      // The new token may be of another user: drop all messages and pending responses of the previous one.
       this.#life.abort();
       this.#life = new AbortController();
       this.#token = this.#renewing = this.#newest = undefined;
@@ -227,7 +227,7 @@ time{margin-inline-end:auto}
       return this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true, cancelable: true }));
     }
 
-    // Listens while somebody looks at the page, and comes again when it was sent away.
+    // Keeps a stream open while the page is visible, and reconnects when it ends.
     #listen = async () => {
       this.#stream?.abort();
       this.#stream = undefined;
@@ -238,7 +238,7 @@ time{margin-inline-end:auto}
           const answer = await this.#ask("/stream", { signal, accept: "text/event-stream" });
           const later = Number(answer.headers.get("Retry-After")) * 1000;
           if (later) wait = Math.min(Math.max(wait, later), LONGEST);
-          // No place to listen: a look now and then.
+          // No free stream: poll instead.
           if (!answer.ok) this.#stands(await (await this.#ask("/stream", { signal })).json());
           else if (await this.#hear(answer.body)) wait = SHORTEST;
         } catch {
@@ -292,7 +292,7 @@ time{margin-inline-end:auto}
       }
     }
 
-    // One at a time, however many ask.
+    // One request at a time, however many callers.
     async #renew(life) {
       this.#renewing ??= (async () => this.#get?.())().catch(() => null);
       const renewing = this.#renewing;
@@ -323,7 +323,7 @@ time{margin-inline-end:auto}
       const { items, next } = await answer.json();
       const ids = new Set(items.map(({ id }) => id));
       const last = next === null ? 0 : Math.min(...ids);
-      // Is there perhaps something between these and those that were here?
+      // Could messages be missing between these and the ones already shown?
       const isApart = !before && !items.some(({ id }) => this.#rows.has(id));
       for (const id of this.#rows.keys()) if (!before && (isApart || (id >= last && !ids.has(id)))) this.#rows.delete(id);
       for (const row of items) this.#rows.set(row.id, row);
@@ -348,7 +348,7 @@ time{margin-inline-end:auto}
           this.#rows.delete(id);
           (near?.querySelector(".title") ?? this.#panel).focus();
         }
-        // What the stream has said meanwhile holds: it may know of this already, and says so if it does not.
+        // Events of the stream take precedence: they may include this change already, or will soon.
         if (looks === this.#looks) this.#count(ids ? Math.max(0, this.#unread - rows.length) : 0);
         this.#draw();
         this.#tell("sereno-read", { ids });

@@ -1,10 +1,10 @@
-// The open job: its secrets when somebody asks for them, other arguments, and its keys.
+// Details of a job: reveal its arguments, retry with other arguments, and keyboard shortcuts.
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 
 const base = document.body.dataset.base;
 
-// Not through the usual way: its answer would be kept, so that a second request gets the same one.
+// Without an Idempotency-Key: the response holds secrets and must not be stored.
 async function revealed(id) {
   const answer = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
   const said = await answer.json().catch(() => null);
@@ -33,16 +33,16 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// What was seen a moment ago may be shown for a second; then what was done is seen too.
+// The page may be cached for a second; after that it shows the effect of the change.
 document.addEventListener("sereno:done", () => setTimeout(refresh, 1200));
 
-// What goes on in the background has a page of its own.
+// An operation in the background has a page of its own.
 document.addEventListener("sereno:done", (event) => {
   const { answer, element } = event.detail;
   if (element.hasAttribute("data-bulk") && answer?.action && answer.id) location.assign(`${base}operation?id=${answer.id}`);
 });
 
-// r and c for the job that is open; after g they are the names of pages.
+// r and c act on the open job; after g they select pages.
 let goes = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;

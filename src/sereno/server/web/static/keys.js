@@ -1,4 +1,4 @@
-// Everything has a key: `?` shows them.
+// Keyboard shortcuts: `?` shows them.
 import { select } from "./lists.js";
 
 let goes = 0;

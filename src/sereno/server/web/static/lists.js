@@ -1,4 +1,4 @@
-// Rows that can be selected, and what is done with them: those that are selected, or all that match the search.
+// Bulk actions on selected rows, or on all that match the search.
 import { act } from "./actions.js";
 
 function rows(bulk) {

@@ -1,5 +1,5 @@
-// The server says when something has changed; the page then asks for its live parts again, and puts in what is new.
-// Nothing is asked for while nobody looks.
+// Live updates: the server sends an event at each change; the page then reloads its live parts.
+// A hidden page sends no requests.
 import { tell } from "./times.js";
 
 const body = document.body;
@@ -15,14 +15,14 @@ function isOn() {
   return button.getAttribute("aria-pressed") === "true";
 }
 
-// What somebody is busy with stays as it is: a text they write, a menu that is open, rows they have selected.
+// Elements in use are not replaced: a text being typed, an open menu, selected rows.
 function isBusy(part) {
   const active = document.activeElement;
   const writes = active && part.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName);
   return writes || part.querySelector("details[open].copy, dialog[open], tr[aria-selected=true]") !== null;
 }
 
-// `isChanged`: somebody here has just changed something, so what was seen a second ago is not good enough.
+// `isChanged`: this page has just changed something, so the server must bypass its cache.
 export async function refresh(isChanged = false) {
   if (asking) {
     owed ||= isChanged;
@@ -33,14 +33,14 @@ export async function refresh(isChanged = false) {
   try {
     const answer = await fetch(location.href, { headers: { "X-Sereno-Live": isChanged ? "changed" : "1" }, credentials: "same-origin" });
     if (answer.redirected) return location.reload();
-    // The house or its database is away: what was seen last stays, and is asked for again.
+    // The server or its database is unavailable: the page stays as it is, and retries.
     if (answer.status >= 500 && document.querySelector("main [data-live]:not(#problem)")) return lost();
     const text = await answer.text();
-    // Whoever has asked for quiet meanwhile has it.
+    // Live updates may have been paused meanwhile.
     if (!isChanged && !isOn()) return;
     const fresh = new DOMParser().parseFromString(text, "text/html");
     const parts = [...document.querySelectorAll("main [data-live]")];
-    // A page that could not be drawn before is drawn now, or the other way round.
+    // The page was an error before and is none now, or the reverse.
     if (!parts.some((part) => part.id && fresh.getElementById(part.id))) {
       if (fresh.querySelector("main")) document.querySelector("main").replaceChildren(...fresh.querySelector("main").childNodes);
     }
@@ -68,7 +68,7 @@ export async function refresh(isChanged = false) {
   }
 }
 
-// The server may be there, and its database not: the page then shows what was seen last.
+// The server may be up and its database not: the page then shows the last known values.
 let answers = true;
 function found() {
   if (!answers) return;
@@ -87,7 +87,7 @@ function lost() {
   }, 3000);
 }
 
-// At most once in so many seconds, however often something changes.
+// At most once per interval in seconds, however often something changes.
 let last = Date.now();
 function soon() {
   wanted += 1;
@@ -108,7 +108,7 @@ function connect() {
     soon();
   });
   source.onerror = (event) => {
-    // A browser tries again by itself, unless it was refused.
+    // The browser reconnects by itself, unless the request was refused.
     if (event.target.readyState === EventSource.CLOSED) disconnect();
     lost();
   };
@@ -134,7 +134,7 @@ if (button) {
   });
   addEventListener("pagehide", disconnect);
   connect();
-  // Something is still being looked up: it is there in a moment.
+  // A query is still running: reload in a moment.
   const missing = () => document.querySelector("main .missing") && setTimeout(() => !document.hidden && isOn() && refresh(), 2000);
   document.addEventListener("sereno:refreshed", missing);
   missing();

@@ -1,4 +1,4 @@
-// Each part of the page's behaviour is a module of its own; none of them knows the others.
+// Each behaviour of the page is a module of its own, independent of the others.
 import "./times.js";
 import "./view.js";
 import "./live.js";
@@ -7,5 +7,5 @@ import "./lists.js";
 import "./copy.js";
 import "./keys.js";
 
-// From here on buttons do what they say.
+// From here on all buttons work; tests wait for this.
 document.documentElement.dataset.ready = "";

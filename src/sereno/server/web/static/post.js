@@ -1,11 +1,11 @@
-// Whole addresses when somebody asks for them, quiet hours, and words that are tried while they are written.
+// Reveal addresses, edit quiet hours, and preview templates while typing.
 import { ask } from "./actions.js";
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 
 const base = document.body.dataset.base;
 
-// Not through the usual way: its answer would be kept, so that a second request gets the same one.
+// Without an Idempotency-Key: the response holds addresses and must not be stored.
 async function whole(button) {
   const answer = await fetch(`${base}api/v1/${button.dataset.whole}`, { method: "POST", credentials: "same-origin" });
   const said = await answer.json().catch(() => null);
@@ -32,7 +32,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// Before the common way of forms, which knows no lists of spans.
+// Before the general handler of forms, which cannot submit lists of spans.
 document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-quiet]");
   if (!form) return;
@@ -46,7 +46,7 @@ document.addEventListener("submit", (event) => {
   }).catch((error) => toast(error.message, true));
 }, true);
 
-// The preview follows the writing.
+// Update the preview while typing.
 const draft = document.getElementById("draft");
 let timer = null;
 if (document.getElementById("try")) {

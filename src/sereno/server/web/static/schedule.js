@@ -1,4 +1,4 @@
-// One schedule: the next fires of a rule while it is typed, and a backfill that is looked at before it runs.
+// One schedule: a preview of the next runs while typing, and of a backfill before it runs.
 import { ask, gather } from "./actions.js";
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
@@ -14,7 +14,7 @@ function line(name, words, kind) {
   return made;
 }
 
-// A moment in two lines: on the clock of the rule, and on that of whoever looks.
+// A time in two lines: in the time zone of the rule, and in that of the viewer.
 function moment(each) {
   const there = line("li", `${each.local.slice(0, 10)} ${each.local.slice(11, 19)} ${each.zone ?? ""}`, "mono");
   const mine = new Intl.DateTimeFormat(document.documentElement.lang, { timeZone: here(), weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -23,7 +23,7 @@ function moment(each) {
   return there;
 }
 
-// Only looks: unlike a change it carries no key by which the server would remember its answer.
+// Read-only: without an Idempotency-Key, so the server stores no response.
 async function look(path, body) {
   const answer = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
     method: "POST",
@@ -41,7 +41,7 @@ const shown = document.getElementById("edit-preview");
 let timer = null;
 let turn = 0;
 
-// `gather` reads the whole form; arguments that are not JSON yet are nobody's business here.
+// `gather` reads the whole form; arguments that are not valid JSON yet do not matter here.
 function rule() {
   const found = {};
   for (const field of edit.querySelectorAll('[name^="when."]:not(:disabled)')) {
@@ -89,7 +89,7 @@ if (edit) {
   document.addEventListener("click", (event) => event.target.closest('[data-dialog="edit-dialog"]') && preview());
 }
 
-// What a clock in that zone shows at a moment, as if it were UTC; so the moment of what a clock shows is found.
+// The local time of a zone at a moment, as if it were UTC; used to convert local times to moments.
 function shownAt(at, zone) {
   const parts = new Intl.DateTimeFormat("en-US", { timeZone: zone, hourCycle: "h23", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" }).formatToParts(at);
   const of = Object.fromEntries(parts.map((part) => [part.type, Number(part.value)]));

@@ -1,4 +1,4 @@
-// What stands beside a button goes with it: a moment until which to pause, a length to spread over.
+// Inputs beside a button are part of its request: until when to pause, how long to spread over.
 document.addEventListener("input", (event) => {
   const field = event.target.closest("[data-into]");
   if (!field) return;

@@ -1,4 +1,4 @@
-// "3 m ago" stays true while one looks. The server has written the same words.
+// Updates texts such as "3 m ago" in the same format as the server.
 function spoken(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   const whole = Math.round(seconds);

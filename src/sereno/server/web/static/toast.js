@@ -1,4 +1,4 @@
-// A sentence in the corner, for a while; errors stay longer. Text only: whatever it says may come from anywhere.
+// A message in the corner, for a while; errors stay longer. Inserted as text: it may come from anywhere.
 export function toast(words, isBad = false) {
   const line = document.createElement("p");
   line.textContent = words;

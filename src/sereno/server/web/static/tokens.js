@@ -1,4 +1,4 @@
-// A new token is shown once, and forgotten when its dialog closes.
+// A new token is shown once, and cleared when its dialog closes.
 const made = document.getElementById("made-dialog");
 const secret = document.getElementById("made-secret");
 const copy = document.getElementById("made-copy");
@@ -16,6 +16,6 @@ function forget() {
   copy.dataset.copy = "";
 }
 
-// A dialog says that it has closed a moment later: whoever has it wants it gone now.
+// The close event of a dialog comes a moment later; the token has to be cleared at once.
 made?.addEventListener("close", forget);
 made?.addEventListener("click", (event) => event.target.closest("[data-close]") && forget());

@@ -1,4 +1,4 @@
-// Language, time zone and colours are cookies: the server draws with them.
+// Language, time zone and theme are cookies, which the server renders with.
 const YEAR = 31536000;
 
 function remember(name, value) {
