@@ -236,13 +236,13 @@ def test_a_scheduler_alone_fires_until_it_is_told_to_stop(
         assert running.stdout is not None
         started = running.stdout.readline()
         assert started.startswith("Scheduler ")
-        assert "schema sereno. TERM or Ctrl-C ends it." in started
+        assert "schema sereno. Stop it with TERM or Ctrl-C." in started
         until(lambda: one(connection, "select count(*) from sereno.jobs") >= 2)
         assert "leads since" in sereno("status").stdout
         running.send_signal(number)
         said, errors = running.communicate(timeout=30)
     assert running.returncode == 0, errors
-    assert "Ended: " in said
+    assert "Stopped: " in said
     assert "Traceback" not in errors
     assert "Scheduler: none is alive." in sereno("status").stdout
 
