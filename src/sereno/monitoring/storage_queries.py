@@ -1,4 +1,4 @@
-"""How large things have become, as the server itself estimates it."""
+"""Sizes of tables, from the statistics of PostgreSQL."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -7,17 +7,17 @@ from sereno.database.statement import Operation, Statement, queries
 
 _sql = queries("monitoring/storage_queries")
 
-# Rows that a page of maintenance deletes at most: a fraction of a second.
+# Most rows that one step of maintenance deletes: it takes a fraction of a second.
 PAGE = 10_000
-# Tables whose rows come and go with every job, and are few at any time.
+# Tables with much churn: their rows come and go with every job, and are few at any time.
 HOT = ("jobs", "lanes", "limiters", "lane_wakes", "schedule_ends", "ended_attempts", "batches", "deliveries")
-# Dead rows from which on a table is vacuumed, and the part of its living rows that is added to that.
+# A table is vacuumed from this many dead rows, plus this share of its live rows.
 DEAD_ROWS, DEAD_SHARE = 10_000, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A table with its indexes. `rows` and `dead`: about so many. `parts`: partitions by the day."""
+    """A table with its indexes. `rows` and `dead` are estimates. `parts`: daily partitions."""
 
     name: str
     parts: int
@@ -29,7 +29,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class DayRow:
-    """A day of the history. `rows`: about so many."""
+    """A day of the history. `rows` is an estimate."""
 
     day: date
     rows: int
@@ -37,29 +37,29 @@ class DayRow:
 
 
 def tables() -> Operation[list[TableRow]]:
-    """The largest first."""
+    """Return the tables, largest first."""
     return [TableRow(*row) for row in (yield Statement(_sql["tables"]))]
 
 
 def days() -> Operation[list[DayRow]]:
-    """The oldest first; also days to come, which are made ahead of time."""
+    """Return the days, oldest first; including future days, whose partitions are created ahead of time."""
     return [DayRow(*row) for row in (yield Statement(_sql["days"]))]
 
 
 def today() -> Operation[date]:
-    """By the clock of the database, in UTC."""
+    """Return today's date in UTC, by the clock of the database."""
     found: date = (yield Statement(_sql["today"]))[0][0]
     return found
 
 
 def littered() -> Operation[list[str]]:
-    """The hot tables that have many dead rows and that the caller may vacuum."""
+    """Return the hot tables that have many dead rows and that the caller may vacuum."""
     bounds = {"tables": list(HOT), "most": DEAD_ROWS, "share": DEAD_SHARE}
     return [row[0] for row in (yield Statement(_sql["littered"], bounds))]
 
 
 def vacuum(table: str) -> Operation[None]:
-    """Without giving pages back to the system, for which everybody would have to wait. Not inside of a transaction."""
+    """Vacuum a table without truncating it, which would need an exclusive lock. Not inside a transaction."""
     if table not in HOT:
         raise ValueError(f"{table} is not one of the tables that are vacuumed")
     yield Statement(f"vacuum (skip_locked, truncate off) sereno.{table}")
