@@ -283,7 +283,7 @@ def test_the_next_upgrade_is_run_by_whoever_may_become_the_owner(
     url = roles.url("deployer")
     answer = sereno(url, "migrate")
     assert answer.exit_code == 0, answer.output
-    assert f"The roles {roles.prefix}_* may do what this version needs" in answer.output
+    assert f"The roles {roles.prefix}_* have exactly the privileges that this version needs" in answer.output
     owners = (
         "select array_agg(distinct pg_get_userbyid(proowner)) from pg_proc where pronamespace = 'sereno'::regnamespace"
     )

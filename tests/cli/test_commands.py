@@ -137,7 +137,7 @@ def test_job_retry_dry_run_then_for_real(sereno: Command, manual: ManualWorker) 
     assert json.loads(sereno(*words, "--dry-run", "-o", "json").stdout)["by_tenant"] == {"r1": 1, "r2": 1}
     assert manual.audit() == []
     result = sereno(*words, "--yes")
-    assert "Sent back to work: 2 jobs." in result.stdout
+    assert "Retried: 2 jobs." in result.stdout
     assert manual.state(1) in ("ready", "scheduled")
     assert manual.state(3) == "dead"
 
@@ -179,7 +179,7 @@ def test_queue_list_pause_and_resume(sereno: Command, manual: ManualWorker) -> N
     assert item["ready"] == {"value": 1, "exact": True}
     assert item["note"] == "down"
     assert "was paused already" in sereno("queue", "pause", "default").stderr
-    assert "goes on" in sereno("queue", "resume", "default").stderr
+    assert "is resumed" in sereno("queue", "resume", "default").stderr
     sereno("queue", "pause", "--tenant", "r1")
     assert "The tenant 'r1' is paused" in sereno("queue", "list").stderr
     assert sereno("queue", "pause", "default", "--task", "greet").exit_code == 2
@@ -197,7 +197,7 @@ def test_status(sereno: Command, manual: ManualWorker) -> None:
     manual.worker()
     text = sereno("status").stdout
     assert "1 worker is alive with 2 slots" in text
-    assert "1 in the dead letter" in text
+    assert "1 dead job" in text
     assert json.loads(sereno("status", "-o", "json").stdout)["workers_alive"] == 1
 
 

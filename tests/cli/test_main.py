@@ -90,7 +90,7 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
         (["-a", "nowhere:app"], "no module named 'nowhere'"),
         (["-a", "missing.py"], "no file missing.py"),
         (["-a", "shop:app"], "is a int, not a Sereno"),
-        (["-a", "shop:gone"], "is not there"),
+        (["-a", "shop:gone"], "does not exist"),
         (["-a", "shop"], "has none"),
     ):
         done = process("status", *words)

@@ -60,7 +60,7 @@ def test_every_list_is_searched(sereno: Command, filled: None) -> None:
     assert found(sereno("schedule", "list", "clo*", "--search", "menu", "-o", "json"), "key") == []
     assert found(sereno("schedule", "list", "--search", "-kind:cron", "--soonest", "-o", "json"), "key") == ["close"]
     assert found(sereno("error", "list", "task:bill reset", "-o", "json"), "task") == ["bill"]
-    assert "Nothing that has failed matches." in sereno("error", "list", "task:none", "-o", "table").output
+    assert "No error matches." in sereno("error", "list", "task:none", "-o", "table").output
 
 
 def test_what_is_not_understood_is_told_with_its_place(sereno: Command, filled: None) -> None:
@@ -85,7 +85,7 @@ def test_all_that_match_are_changed(sereno: Command, filled: None, connection: p
     assert "this would pause every schedule that matches (kind:cron)" in refused.stderr
     assert "Paused: 1 schedule" in sereno("schedule", "pause", "--search", "kind:cron", "--yes").output
     assert one(connection, "select string_agg(key, ' ') from sereno.schedules where state = 'paused'") == "menu:1"
-    assert "Nothing matched" in sereno("schedule", "delete", "--search", "kind:once", "--yes").output
+    assert "No schedule matched" in sereno("schedule", "delete", "--search", "kind:once", "--yes").output
     began = sereno("schedule", "delete", "--search", "state:paused", "--yes", "--background", "-o", "json")
     assert json.loads(began.stdout)["wanted"]["q"] == "state:paused"
     begun = sereno("delivery", "requeue", "--search", "event:bill.*", "--yes", "--background", "-o", "json")

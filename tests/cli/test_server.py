@@ -70,7 +70,7 @@ def test_it_answers_until_it_is_told_to_end(
     assert running.end(number) == 0
     assert running.process.stdout is not None
     assert running.process.stdout.read() == (
-        "There is no token yet, so everybody on this machine may do everything: sereno token create\n"
+        "No token exists yet: anyone on this machine has full access. Create one: sereno token create\n"
     )
     others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     until(lambda: one(connection, others) == 0)

@@ -19,14 +19,14 @@ COLUMNS = (
 
 @click.group()
 def config() -> None:
-    """Settings, with where each came from."""
+    """Show settings and where each one comes from."""
 
 
 @config.command("show", epilog="Example: sereno config show -o json")
 @output_option
 @context_options
 def show(context: "CommandContext", form: str) -> None:
-    """Every setting, its value and where it came from. Secrets are masked."""
+    """Show every setting, its value and its source. Secrets are masked."""
     from sereno.monitoring.settings import list_settings  # noqa: PLC0415 - slow to import; --help needs none
 
     lines = list_settings(context.settings, context.sources)

@@ -1,4 +1,4 @@
-"""What a command works with: the settings, one connection, and the application when there is one."""
+"""The context of a command: its settings, one database connection and, where one is named, the application."""
 
 import importlib
 import importlib.util
@@ -22,12 +22,12 @@ from sereno.settings import load
 
 T = TypeVar("T")
 
-# A look that takes longer asks for too much.
-LOOK_SECONDS = 30.0
+# Statement timeout in seconds; a query that needs longer should be narrowed by a filter.
+QUERY_SECONDS = 30.0
 
 
 class CommandContext:
-    """One command's connection to one database. Nothing connects before it is asked to."""
+    """The settings, connection and application of one command. It connects on first use."""
 
     def __init__(self, app_path: str | None = None, database_url: str | None = None, schema: str | None = None) -> None:
         given = {"app": app_path, "database_url": database_url, "schema": schema}
@@ -35,7 +35,7 @@ class CommandContext:
         self._app: Sereno | None = None
         self._embedded: EmbeddedPostgres | None = None
         self._connection: psycopg.Connection[Any] | None = None
-        # An application may name its database or schema in its code: where there is one, it knows best.
+        # An application may set its database or schema in code: its settings win over those of the environment.
         if self.settings.app:
             self._app = load_app(self.settings.app)
             chosen = {name: value for name, value in given.items() if value is not None}
@@ -44,7 +44,7 @@ class CommandContext:
 
     @property
     def app(self) -> Sereno:
-        """The application, for commands that need its tasks."""
+        """Return the application; raise ConfigurationError when none is named."""
         if self._app is None:
             raise ConfigurationError(
                 "this command needs your application: name it with -a module:attr, or set SERENO_APP"
@@ -52,47 +52,47 @@ class CommandContext:
         return self._app
 
     def app_or_none(self) -> Sereno | None:
-        """The application, where one is named."""
+        """Return the application, or None when none is named."""
         return self._app
 
     def run(self, operation: Operation[T]) -> T:
-        """One operation, all of it or nothing."""
+        """Run one operation in one transaction, with a statement timeout."""
         connection = self.connection()
         with connection.transaction():
-            run(connection, patience(LOOK_SECONDS), self.settings.schema)
+            run(connection, patience(QUERY_SECONDS), self.settings.schema)
             return run(connection, operation, self.settings.schema)
 
     def run_bare(self, operation: Operation[T]) -> T:
-        """An operation that sets up its transaction itself."""
+        """Run an operation that sets its own transaction options and timeouts."""
         connection = self.connection()
         with connection.transaction():
             return run(connection, operation, self.settings.schema)
 
     def carry_out(self, plan: Plan[T]) -> T:
-        """A long change, in transactions of a thousand jobs."""
+        """Carry out a long change in transactions of a thousand jobs."""
         return drive(plan, self.run)
 
     def connection(self, *, create: bool = False) -> psycopg.Connection[Any]:
-        """The connection. `create`: make the project's embedded database if it is not there."""
+        """Return the connection. `create`: create the project's embedded database if it does not exist."""
         if self._connection is None:
             self._connection = connect(self.url(create=create), self.settings, "cli")
         return self._connection
 
     def url(self, *, create: bool = False) -> str:
-        """Where the database is; starts the project's embedded one if that is the one and it exists."""
+        """Return the URL of the database. Starts the project's embedded PostgreSQL if no URL is set."""
         if self.settings.database_url:
             return self.settings.database_url
         directory = Path(self.settings.directory)
         if not create and not directory.is_dir():
             raise ConfigurationError(
-                f"no database is named, and there is no embedded one here ({directory}/): "
-                "set SERENO_DATABASE_URL, give --database-url, or go to the directory of your project"
+                f"no database is configured, and this directory has no embedded one ({directory}/): "
+                "set SERENO_DATABASE_URL, pass --database-url, or change to the directory of your project"
             )
         bin_dir = self.settings.postgres_bin
         self._embedded = EmbeddedPostgres(directory, bin_dir=Path(bin_dir) if bin_dir else None)
         url = self._embedded.start()
         if create:
-            # As the application does with its embedded database: it is ready when it is there.
+            # An application also migrates the embedded database that it creates.
             with connect(url, self.settings, "migrate") as connection:
                 migrate(connection, self.settings.schema)
         return url
@@ -113,7 +113,7 @@ class CommandContext:
 
 
 def named_app(command: str, given: str | None) -> Sereno:
-    """The application of a command that cannot be without: the one that it was given, or the one of the settings."""
+    """Return the application for a command that requires one: the given path, or the `app` setting."""
     path = load({"app": given})[0].app
     if path is None:
         raise ConfigurationError(
@@ -124,7 +124,7 @@ def named_app(command: str, given: str | None) -> Sereno:
 
 
 def load_app(path: str) -> Sereno:
-    """The application named by `module:attr` or `path/to/file.py[:attr]`; ConfigurationError says what is missing."""
+    """Return the application at `module:attr` or `path/to/file.py[:attr]`, or raise ConfigurationError."""
     source, _, attribute = path.partition(":")
     module = _from_file(Path(source)) if source.endswith(".py") else _from_name(source)
     if attribute:
@@ -132,13 +132,13 @@ def load_app(path: str) -> Sereno:
         for name in attribute.split("."):
             found = getattr(found, name, None)
         if not isinstance(found, Sereno):
-            what = "is not there" if found is None else f"is a {type(found).__name__}, not a Sereno"
+            what = "does not exist" if found is None else f"is a {type(found).__name__}, not a Sereno"
             raise ConfigurationError(f"{path}: {attribute} {what}; name the variable that holds your Sereno(…)")
         return found
     apps = {name: value for name, value in vars(module).items() if isinstance(value, Sereno)}
     if len({id(value) for value in apps.values()}) != 1:
         what = f"has several: {', '.join(apps)}" if apps else "has none"
-        raise ConfigurationError(f"{path}: it should hold one Sereno(…) and {what}; name it, as in {path}:app")
+        raise ConfigurationError(f"{path}: expected one Sereno(…), but it {what}; name the variable: {path}:app")
     return next(iter(apps.values()))
 
 
@@ -153,12 +153,12 @@ def _from_name(name: str) -> ModuleType:
             raise ConfigurationError(f"no module named {name!r} from {here}: check -a, --app or SERENO_APP") from None
         raise
     except (ValueError, TypeError):
-        raise ConfigurationError(f"{name!r} names no module: write module:attr or path/to/file.py:attr") from None
+        raise ConfigurationError(f"{name!r} is not a module name: write module:attr or path/to/file.py:attr") from None
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigurationError(f"there is no file {path}: check -a, --app or SERENO_APP")
+        raise ConfigurationError(f"no such file: {path}; check -a, --app or SERENO_APP")
     directory = str(path.resolve().parent)
     if directory not in sys.path:
         sys.path.insert(0, directory)

@@ -1,4 +1,4 @@
-"""What went wrong, for people: one or two plain lines, and an exit code that a script can rely on.
+"""Errors of the command line: one or two lines of text, and an exit code that scripts can rely on.
 
 0 ok · 1 unexpected · 2 usage · 3 bad configuration · 4 database unreachable · 5 schema missing or out of date
 6 unhealthy · 7 nothing matched · 8 refused · 130 interrupted
@@ -38,14 +38,14 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (DuplicateJob, 8),
 )
 
-# SQLSTATE of a table, function, column or schema that is not there.
+# SQLSTATEs of a missing table, function, column or schema.
 _MISSING = frozenset({"42P01", "42883", "42703", "3F000"})
 _TIMED_OUT = "57014"
 _NOT_GRANTED = "42501"
 
 
 def exit_code(error: BaseException) -> int:
-    """The code for an error that reached the front door."""
+    """Return the exit code for an error that no command handled."""
     if getattr(error, "sqlstate", None) in _MISSING:
         return BEHIND
     if _is_connection_error(error):
@@ -54,23 +54,23 @@ def exit_code(error: BaseException) -> int:
 
 
 def explained(error: BaseException) -> str:
-    """What happened, to what, and what to do."""
+    """Return the text for an error: what happened, to what, and what to do."""
     if isinstance(error, SerenoError):
         return str(error)
     first_line = (str(error).strip().splitlines() or [""])[0]
     state = getattr(error, "sqlstate", None)
     if state in _MISSING:
-        return f"the database has no schema of sereno, or an older one ({first_line}): run `sereno migrate`"
+        return f"the schema of sereno is missing or out of date ({first_line}): run `sereno migrate`"
     if state == _NOT_GRANTED:
-        return f"the login may not do this ({first_line}): connect as one that may, see `sereno migrate --roles print`"
+        return f"permission denied ({first_line}): connect with a role that has it; see `sereno migrate --roles print`"
     if state == _TIMED_OUT:
-        return "the database took too long to answer: ask for less, such as one state, or --finished-after 1h"
+        return "the query timed out: narrow it, for example with one --state or --finished-after 1h"
     if _is_connection_error(error):
-        return f"the connection to PostgreSQL broke: {first_line}"
-    return f"{type(error).__name__}: {first_line}\nWith -v it shows where."
+        return f"the connection to PostgreSQL failed: {first_line}"
+    return f"{type(error).__name__}: {first_line}\nRun it again with -v to see the traceback."
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    # Whoever has met one has imported psycopg; nobody else should have to.
+    # An error of psycopg can only exist once psycopg was imported; importing it here would slow down --help.
     psycopg = sys.modules.get("psycopg")
     return psycopg is not None and isinstance(error, psycopg.OperationalError) and error.sqlstate != _TIMED_OUT

@@ -1,4 +1,4 @@
-"""`sereno init`: a small project that works, with tests that pass."""
+"""`sereno init`: create a small working project with passing tests."""
 
 import keyword
 import re
@@ -17,7 +17,7 @@ from sereno.cli.options import output_option
 from sereno.cli.output import show_record
 from sereno.errors import ConfigurationError, Refused
 
-# Where each file of the project goes, and the template that it is made of.
+# Path of each file in the project -> name of its template.
 PLAIN = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -34,14 +34,14 @@ FASTAPI = PLAIN | {
     "{package}/web.py": "web.py",
     "tests/test_web.py": "test_web.py",
 }
-# A package of such a name would hide what the project itself imports.
+# A package with one of these names would shadow a module that the project imports.
 TAKEN = frozenset({"fastapi", "httpx", "msgspec", "psycopg", "pydantic", "pytest", "sereno", "tests", "uvicorn"})
 LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedFiles:
-    """What was laid out, and what to type next."""
+    """The files that were created, and the commands to run next."""
 
     directory: str
     package: str
@@ -51,27 +51,27 @@ class CreatedFiles:
 
 @click.command(epilog="Example: sereno init shop --fastapi")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=".")
-@click.option("--fastapi", is_flag=True, help="With an API that takes jobs, and the dashboard in it.")
+@click.option("--fastapi", is_flag=True, help="Add an HTTP API that enqueues jobs, and mount the dashboard.")
 @output_option
-@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def init(directory: Path, fastapi: bool, form: str) -> None:
-    """Lay out a small project that works: a task, a cycle, tests that pass.
+    """Create a small working project: a task, a cycle and passing tests.
 
-    In DIRECTORY, which is made if it is not there; here, unless given. Nothing that exists is written over.
+    The project goes to DIRECTORY, by default the current one. Existing files are never overwritten.
     """
     package = package_name(directory.resolve().name)
     contents = _contents(FASTAPI if fastapi else PLAIN, package)
     with _explained(directory):
         _check_free(directory, contents)
         _write(directory, contents)
-    # The name of a directory may be no text at all.
+    # The name of a directory may not be valid UTF-8.
     shown = str(directory).encode("utf-8", "replace").decode()
     made = CreatedFiles(shown, package, list(contents), _next_words(directory, shown, package, fastapi=fastapi))
     show_record(form, made, lambda: _words(made))
 
 
 def package_name(directory: str) -> str:
-    """A name that Python can import, and that hides nothing: `My Shop!` is `my_shop`, `json` is `json_app`."""
+    """Return an importable name that shadows no module: `My Shop!` -> `my_shop`, `json` -> `json_app`."""
     plain = unicodedata.normalize("NFKD", directory).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9]+", "_", plain)[:LONGEST_NAME].strip("_") or "app"
     if name[0].isdigit():
@@ -82,7 +82,7 @@ def package_name(directory: str) -> str:
 
 
 def _contents(wanted: Mapping[str, str], package: str) -> dict[str, str]:
-    """What each file will hold, by its path in the project."""
+    """Return the text of each file by its path in the project."""
     templates = files("sereno.cli") / "init_files"
     words = {"@package@": package, "@project@": package.replace("_", "-")}
     contents = {}
@@ -95,7 +95,7 @@ def _contents(wanted: Mapping[str, str], package: str) -> dict[str, str]:
 
 
 def _check_free(directory: Path, contents: Mapping[str, str]) -> None:
-    """Refused, before anything is written, if a file is there or its way leads elsewhere."""
+    """Raise Refused, before anything is written, if a file exists or its directory is a symlink or a file."""
     in_the_way = []
     for path in contents:
         place = directory / path
@@ -106,11 +106,11 @@ def _check_free(directory: Path, contents: Mapping[str, str]) -> None:
             in_the_way.append(path)
     if in_the_way:
         there = ", ".join(dict.fromkeys(in_the_way))
-        raise Refused(f"nothing was written: {directory} has {there} already; name another directory")
+        raise Refused(f"nothing was written: {directory} already has {there}; choose another directory")
 
 
 def _write(directory: Path, contents: Mapping[str, str]) -> None:
-    """All of it or nothing: what was begun is taken back, unless somebody else has put something into it."""
+    """Write all files or none: on an error, remove what was created, except directories that gained other files."""
     made: list[Path] = []
     try:
         for path, text in contents.items():
@@ -118,7 +118,7 @@ def _write(directory: Path, contents: Mapping[str, str]) -> None:
             for missing in reversed([each for each in (place.parent, *place.parent.parents) if not each.exists()]):
                 missing.mkdir()
                 made.append(missing)
-            # Never over something that came between our look and now.
+            # Mode "x": another process may have created the file since the check.
             with place.open("x", encoding="utf-8", newline="\n") as file:
                 made.append(place)
                 file.write(text)
@@ -131,11 +131,11 @@ def _write(directory: Path, contents: Mapping[str, str]) -> None:
 
 @contextmanager
 def _explained(directory: Path) -> Iterator[None]:
-    """What the disk refuses, in a line."""
+    """Turn errors of the file system into one-line errors."""
     try:
         yield
     except FileExistsError as error:
-        raise Refused(f"nothing was written: somebody else has just made {error.filename}") from None
+        raise Refused(f"nothing was written: another process has just created {error.filename}") from None
     except OSError as error:
         place = error.filename or directory
         raise ConfigurationError(f"nothing was written: {place}: {error.strerror or error}") from None
@@ -148,7 +148,7 @@ def _next_words(directory: Path, shown: str, package: str, *, fastapi: bool) -> 
 
 
 def _words(made: CreatedFiles) -> Iterator[str]:
-    yield f"{len(made.files)} files are in {made.directory}. Next:"
+    yield f"Created {len(made.files)} files in {made.directory}. Next:"
     for command in made.next:
         yield f"    {command}"
-    yield "README.md says what is what."
+    yield "README.md describes the files."

@@ -1,4 +1,4 @@
-"""The front door: `sereno <noun> <verb>`. Commands are imported when they are asked for, so that it opens quickly."""
+"""The entry point `sereno GROUP COMMAND`. Commands are imported on use, so that --help starts quickly."""
 
 import importlib
 import io
@@ -12,31 +12,31 @@ import click
 from sereno.cli.failures import exit_code, explained
 from sereno.version import __version__
 
-# Name: where it lives, what it does. The words are here so that --help imports nothing.
+# Name -> (import path, summary). The summaries are here so that --help imports no command.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sereno.cli.demo:demo", "See it work: a database, five systems and the dashboard"),
-        "init": ("sereno.cli.init:init", "Lay out a small project that works, with tests that pass"),
-        "worker": ("sereno.cli.services.worker:worker", "Run jobs; `worker list` shows who does"),
-        "scheduler": ("sereno.cli.services.scheduler:scheduler", "Fire schedules, where there is no worker to do it"),
-        "run": ("sereno.cli.services.run:run", "Worker, scheduler and server as one service, for small installations"),
-        "server": ("sereno.cli.services.server:server", "Answer people and programs over HTTP"),
+        "demo": ("sereno.cli.demo:demo", "Run a live demo: a database, five example systems and the dashboard"),
+        "init": ("sereno.cli.init:init", "Create a small working project with tests"),
+        "worker": ("sereno.cli.services.worker:worker", "Run jobs; `worker list` shows the workers"),
+        "scheduler": ("sereno.cli.services.scheduler:scheduler", "Fire schedules on a host without workers"),
+        "run": ("sereno.cli.services.run:run", "Run worker, scheduler and server as one service"),
+        "server": ("sereno.cli.services.server:server", "Serve the dashboard and the HTTP API"),
         "migrate": ("sereno.cli.migrate:migrate", "Bring the database schema up to date"),
     },
-    "Look": {
-        "status": ("sereno.cli.monitoring.status:status", "Everything on one screen"),
-        "top": ("sereno.cli.monitoring.top:top", "The same, live"),
-        "why": ("sereno.cli.jobs.why:why", "Why a job is not running, or somebody was not told, in plain words"),
-        "error": ("sereno.cli.monitoring.error:error", "What breaks, since when, for whom: list, show, mute"),
-        "log": ("sereno.cli.monitoring.log:log", "What handlers and the engine had to say: list, show"),
-        "alert": ("sereno.cli.monitoring.alert:alert", "What needs a person, and who is told: now, list, rules, set …"),
-        "trace": ("sereno.cli.monitoring.trace:trace", "What one cause brought about, as lines of time"),
-        "doctor": ("sereno.cli.monitoring.doctor:doctor", "Look for trouble, and say what helps"),
-        "verify": ("sereno.cli.monitoring.verify:verify", "Prove the invariants on the live database"),
+    "Inspect": {
+        "status": ("sereno.cli.monitoring.status:status", "Show workers, scheduler, queues and pauses"),
+        "top": ("sereno.cli.monitoring.top:top", "Show live queues, rates, workers and failures"),
+        "why": ("sereno.cli.jobs.why:why", "Explain why a job is not running or a recipient was not notified"),
+        "error": ("sereno.cli.monitoring.error:error", "Failures grouped by cause: list, show, mute"),
+        "log": ("sereno.cli.monitoring.log:log", "Log lines of handlers and the engine: list, show"),
+        "alert": ("sereno.cli.monitoring.alert:alert", "Alerts and alert rules: now, list, rules, set …"),
+        "trace": ("sereno.cli.monitoring.trace:trace", "Show the timeline of a trace"),
+        "doctor": ("sereno.cli.monitoring.doctor:doctor", "Find problems and suggest fixes"),
+        "verify": ("sereno.cli.monitoring.verify:verify", "Check the invariants on the live database"),
     },
     "Change": {
         "job": ("sereno.cli.jobs.jobs:job", "list, show, enqueue, retry, cancel, delete"),
-        "operation": ("sereno.cli.jobs.operation:operation", "Bulk changes in the background: list, show, stop"),
+        "operation": ("sereno.cli.jobs.operation:operation", "Bulk operations in the background: list, show, stop"),
         "schedule": (
             "sereno.cli.schedules.schedules:schedule",
             "list, show, add, preview, pause, run, backfill, import, heatmap …",
@@ -58,22 +58,22 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Archive": {
         "archive": (
             "sereno.cli.archive.archive:archive",
-            "What is old: status, list, run, verify, query, restore, export",
+            "Archived rows: status, list, run, verify, query, restore, export",
         ),
     },
     "About": {
-        "token": ("sereno.cli.access.token:token", "Who may ask the server: create, list, revoke"),
-        "config": ("sereno.cli.config:config", "Settings, with where each came from"),
-        "version": ("sereno.cli.version:version", "The version of sereno"),
+        "token": ("sereno.cli.access.token:token", "API tokens: create, list, revoke"),
+        "config": ("sereno.cli.config:config", "Show settings and where each one comes from"),
+        "version": ("sereno.cli.version:version", "Print the version of sereno"),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-# What a shell says of a program that Ctrl-C ended.
+# 128 + SIGINT, the exit code that shells report after Ctrl-C.
 INTERRUPTED = 130
 
 
 class CommandLine(click.Group):
-    """Finds commands by import path, and turns every error into a line or two and an exit code."""
+    """Imports commands by path, and turns every error into one or two lines and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(COMMANDS)
@@ -92,13 +92,13 @@ class CommandLine(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            answer = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has seen enough. Python would complain again at exit, so give it another one.
+            # The reader of the pipe has closed it. Python flushes stdout again at exit: point it at /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        return answer
+        return result
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
@@ -122,7 +122,7 @@ class CommandLine(click.Group):
 
 
 def _shown(words: str) -> str:
-    """Line by line: an error may quote what anybody wrote, and a terminal obeys some of it."""
+    """Escape control characters line by line: an error may quote user input with terminal sequences."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     return "\n".join(visible(line) for line in words.split("\n"))
@@ -135,7 +135,7 @@ def _wants_traceback(arguments: Sequence[str]) -> bool:
 @click.group(
     cls=CommandLine,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Try it first: sereno demo",
+    epilog="Run sereno demo to see it work.",
 )
 @click.version_option(__version__, "--version", message="sereno %(version)s")
 def main() -> None:

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: sereno migrate --check || sereno migrate")
-@click.option("--check", is_flag=True, help="Change nothing; exit with 5 when the schema is behind.")
-@click.option("--sql", is_flag=True, help="Print every migration as SQL, for a tool of your own. Connects to nothing.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 5 when the schema is out of date.")
+@click.option("--sql", is_flag=True, help="Print every migration as SQL, without connecting.")
 @click.option(
     "--roles",
     type=click.Choice(["print", "create"]),
-    help="Roles with the least rights for each process: print their SQL (connects to nothing), or make them.",
+    help="Print the SQL of a least-privilege role for each process, without connecting, or create the roles.",
 )
 @click.option("--prefix", metavar="NAME", help="With --roles: NAME_owner, NAME_worker …  [default: the schema's name]")
 @context_options
 def migrate(context: "CommandContext", check: bool, sql: bool, roles: str | None, prefix: str | None) -> int:
-    """Bring the database schema up to date. Safe to run again, and by many at once."""
+    """Bring the database schema up to date. Safe to repeat and to run concurrently."""
     from sereno.database import migrate as migrations  # noqa: PLC0415 - slow to import; --help needs none
 
     schema = context.settings.schema
     if sum([check, sql, roles is not None]) > 1:
-        raise click.UsageError("--check, --sql and --roles are three different things: choose one")
+        raise click.UsageError("--check, --sql and --roles exclude each other: choose one")
     if prefix is not None and roles is None:
-        raise click.UsageError("--prefix says how roles are named: add --roles print or --roles create")
+        raise click.UsageError("--prefix names roles: add --roles print or --roles create")
     if sql:
         for migration in migrations.migrations():
             click.echo(f"-- {migration.number:04}_{migration.name}\nbegin;\n\n{migration.text(schema)}\ncommit;\n")
@@ -50,12 +50,12 @@ def migrate(context: "CommandContext", check: bool, sql: bool, roles: str | None
         click.echo(f"{migration.number:04}_{migration.name}")
     click.echo(f"{len(applied)} applied to schema {schema}." if applied else "Up to date already.", err=True)
     if applied or roles:
-        _keep_roles(context, prefix or schema if roles else None)
+        _update_roles(context, prefix or schema if roles else None)
     return 0
 
 
-def _keep_roles(context: "CommandContext", prefix: str | None) -> None:
-    """Make the roles that are asked for; without a prefix, look whether some were made before, and keep them right."""
+def _update_roles(context: "CommandContext", prefix: str | None) -> None:
+    """Create the roles with this prefix; without one, update the privileges of roles that already exist."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.database import roles  # noqa: PLC0415 - as above
@@ -69,9 +69,9 @@ def _keep_roles(context: "CommandContext", prefix: str | None) -> None:
         made = roles.create(context.connection(), schema, names)
     except psycopg.errors.InsufficientPrivilege as error:
         raise Refused(
-            f"{str(error).splitlines()[0]}: the roles {names}_* have to be made, or set right, by somebody who may; "
-            f"give them this: sereno migrate --roles print --prefix {names}"
+            f"{str(error).splitlines()[0]}: an administrator has to create or update the roles {names}_*; "
+            f"print the SQL for it with: sereno migrate --roles print --prefix {names}"
         ) from None
-    click.echo(f"The roles {names}_* may do what this version needs, and nothing else.", err=True)
+    click.echo(f"The roles {names}_* have exactly the privileges that this version needs.", err=True)
     for name in made:
         click.echo(f"{name} has no password yet. In psql: \\password {name}", err=True)

@@ -1,4 +1,4 @@
-"""Options that many commands share."""
+"""Options that several commands share."""
 
 import functools
 import sys
@@ -25,12 +25,14 @@ FORMS = ("auto", "table", "json", "jsonl")
 
 
 def context_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Which application, which database, which schema. The command's first argument becomes a Desk."""
+    """Add the options for application, database and schema. The command receives a CommandContext first."""
 
-    @click.option("-a", "--app", "app_path", metavar="MODULE:ATTR", help="The application; or SERENO_APP.")
-    @click.option("--database-url", metavar="URL", help="The database; or SERENO_DATABASE_URL, DATABASE_URL.")
-    @click.option("--schema", metavar="NAME", help="Its schema; or SERENO_SCHEMA.  [default: sereno]")
-    @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+    @click.option("-a", "--app", "app_path", metavar="MODULE:ATTR", help="Your application.  [env: SERENO_APP]")
+    @click.option(
+        "--database-url", metavar="URL", help="PostgreSQL database.  [env: SERENO_DATABASE_URL, DATABASE_URL]"
+    )
+    @click.option("--schema", metavar="NAME", help="Schema of sereno.  [env: SERENO_SCHEMA; default: sereno]")
+    @click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     @functools.wraps(function)
     def command(app_path: str | None, database_url: str | None, schema: str | None, **options: Any) -> Any:
         from sereno.cli.context import CommandContext  # noqa: PLC0415 - the database driver is slow to import; --help needs none
@@ -42,31 +44,31 @@ def context_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_option(function: F) -> F:
-    """`-o json` and friends."""
+    """Add `-o`, the output format."""
     option = click.option(
         "-o",
         "--output",
         "form",
         type=click.Choice(FORMS),
         default="auto",
-        help="auto: a table on a terminal, tab-separated lines in a pipe.",
+        help="Output format. auto: a table on a terminal, tab-separated lines in a pipe.",
     )
     return option(function)
 
 
 def bulk_options(function: F) -> F:
-    """Options of commands that change many jobs."""
+    """Add the options of commands that change many jobs."""
     for option in (
         click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
-        click.option("-y", "--yes", is_flag=True, help="Do it to everything that the filter finds."),
+        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
+        click.option("-y", "--yes", is_flag=True, help="Confirm a change to everything that the filter matches."),
     ):
         function = option(function)
     return function
 
 
 def filter_options(function: F) -> F:
-    """Which jobs. The command gets them as one JobFilter, `wanted`."""
+    """Add the options that select jobs. The command receives them as one JobFilter, `wanted`."""
 
     @functools.wraps(function)
     def command(*args: Any, **options: Any) -> Any:
@@ -79,10 +81,12 @@ def filter_options(function: F) -> F:
             click.option("-t", "--task"),
             click.option("--tenant"),
             click.option("--tag"),
-            click.option("--error", metavar="TEXT", help="Part of the reason or of an error."),
+            click.option("--error", metavar="TEXT", help="Match part of the reason or of an error."),
             click.option("--unique-key"),
-            click.option("--search", "searched", metavar="TEXT", help="As in job list: 'fingerprint:1f2e'."),
-            click.option("--created-after", type=Moment(), help='"2h" ago, or a date.'),
+            click.option(
+                "--search", "searched", metavar="TEXT", help="A search as in job list, such as 'fingerprint:1f2e'."
+            ),
+            click.option("--created-after", type=Moment(), help='A date, or an age such as "2h".'),
             click.option("--created-before", type=Moment()),
             click.option("--finished-after", type=Moment()),
             click.option("--finished-before", type=Moment()),
@@ -93,14 +97,14 @@ def filter_options(function: F) -> F:
 
 
 def searched(text: str | None, fields: "Sequence[Field]") -> "SearchParams | None":
-    """What a search asks of a list with these fields. Its days are those of this machine's zone."""
+    """Return the search parameters of a text for a list with these fields; dates are in the local time zone."""
     from sereno.search.search_filter import search_params  # noqa: PLC0415 - slow to import; --help needs none
 
     return search_params(text, fields, datetime.now().astimezone())
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the newest click
-    """A date such as 2026-11-15T03:00, or a length of time, back from now or ahead of it: 30m, 2h, 7d."""
+    """A date such as 2026-11-15T03:00, or a duration before or after now: 30m, 2h, 7d."""
 
     name = "when"
 
@@ -115,13 +119,11 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the 
         try:
             return datetime.fromisoformat(str(value)).astimezone()
         except ValueError:
-            self.fail(
-                f'{value!r}: write a length of time, such as "2h", or a date, such as 2026-11-15T03:00', param, ctx
-            )
+            self.fail(f'{value!r}: expected a duration such as "2h" or a date such as 2026-11-15T03:00', param, ctx)
 
 
 class Rate(click.ParamType):  # type: ignore[type-arg]  # see above
-    """So many a second: 50, 50/s, 10/m."""
+    """A rate, converted to operations per second: 50, 50/s, 10/m."""
 
     name = "rate"
 
@@ -130,9 +132,9 @@ class Rate(click.ParamType):  # type: ignore[type-arg]  # see above
         try:
             rate = float(number) / {"": 1, "s": 1, "m": 60, "h": 3600}[unit.strip()]
         except (ValueError, KeyError):
-            self.fail(f"{value!r}: write a rate such as 50/s or 10/m", param, ctx)
+            self.fail(f"{value!r}: expected a rate such as 50/s or 10/m", param, ctx)
         if not 0 < rate < float("inf"):
-            self.fail(f"{value!r}: a rate is more than nothing", param, ctx)
+            self.fail(f"{value!r}: a rate must be greater than 0", param, ctx)
         return rate
 
 

@@ -1,4 +1,4 @@
-"""How answers look: a table on a terminal, tab-separated lines in a pipe, JSON when asked. Data goes to stdout."""
+"""Output formats: a table on a terminal, tab-separated lines in a pipe, JSON with `-o json`. Data goes to stdout."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,16 +46,16 @@ STYLES = {
     "retry": "yellow",
     "crash": "red",
 }
-# A table in a file, when somebody asks for one.
+# Width in characters of a table that is not written to a terminal (`-o table` in a pipe).
 PLAIN_WIDTH = 160
-# Between two columns; and what is left of a wide one when there is no room at all.
+# Characters between two columns, and the least width of a wide column on a narrow terminal.
 GAP = 2
 NARROWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a list. `style`: "state" colours by the value; `wide`: cut off when there is no room."""
+    """A column of a list. `style`: "state" colours by value; "wide" is truncated on a narrow terminal."""
 
     name: str
     value: Callable[[Any], Any]
@@ -63,14 +63,14 @@ class Column:
 
 
 def chosen_form(form: str) -> Form:
-    """What `auto` means here and now."""
+    """Return the output form; `auto` is a table on a terminal and TSV elsewhere."""
     if form == "auto":
         return "table" if stdout_is_terminal() else "tsv"
-    return form  # type: ignore[return-value]  # click has checked it against the same words
+    return form  # type: ignore[return-value]  # click has checked it against FORMS
 
 
 def show_list(form: str, items: Sequence[Any], columns: Sequence[Column], *, whole: Any = None, empty: str) -> None:
-    """A list of records. `whole`: what JSON shows instead of the bare list; `empty`: said when there is nothing."""
+    """Print a list of records. `whole`: printed as JSON instead of the list; `empty`: the message for an empty list."""
     match chosen_form(form):
         case "json":
             show_json({"items": items} if whole is None else whole)
@@ -89,7 +89,7 @@ def show_list(form: str, items: Sequence[Any], columns: Sequence[Column], *, who
 
 
 def show_record(form: str, record: Any, lines: Callable[[], Iterable[str]]) -> None:
-    """One record: as JSON, or as the lines that a person reads."""
+    """Print one record as JSON, or as lines of text."""
     if chosen_form(form) in ("json", "jsonl"):
         show_json(record, indent=0 if form == "jsonl" else 2)
         return
@@ -100,28 +100,28 @@ def show_record(form: str, record: Any, lines: Callable[[], Iterable[str]]) -> N
 def show_json(value: Any, indent: int = 2) -> None:
     text = as_json(value)
     if indent:
-        import msgspec  # noqa: PLC0415 - only who asks for JSON pays for it
+        import msgspec  # noqa: PLC0415 - only needed for JSON
 
         text = msgspec.json.format(text, indent=indent)
     click.echo(text)
 
 
 def as_json(value: Any) -> str:
-    """One line; times are RFC 3339."""
-    import msgspec  # noqa: PLC0415 - only who asks for JSON pays for it
+    """Return one line of JSON; times are in RFC 3339."""
+    import msgspec  # noqa: PLC0415 - only needed for JSON
 
     return msgspec.json.encode(value).decode()
 
 
 def terminal() -> "Console":
-    """Rich's console on stdout; imported only where somebody looks."""
+    """Return Rich's console on stdout; imported only when a table is printed."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
     return Console(highlight=False, width=None if stdout_is_terminal() else PLAIN_WIDTH)
 
 
 def table(items: Iterable[Any], columns: Sequence[Column]) -> Any:
-    """A calm table: no frame, thin headings. Where there is little room, the wide columns give way."""
+    """Return a table without a frame. On a narrow terminal, wide columns are truncated."""
     from rich.table import Table  # noqa: PLC0415 - slow to import
     from rich.text import Text  # noqa: PLC0415 - slow to import
 
@@ -135,18 +135,18 @@ def table(items: Iterable[Any], columns: Sequence[Column]) -> Any:
     for row in rows:
         made.add_row(
             *(
-                Text(words, style=STYLES.get(words, "") if column.style == "state" else "")
-                for column, words in zip(columns, row, strict=True)
+                Text(text, style=STYLES.get(text, "") if column.style == "state" else "")
+                for column, text in zip(columns, row, strict=True)
             )
         )
     return made
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """What each column needs; the wide ones share what the others leave."""
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> list[int]:
+    """Return the width of each column; wide columns share what the others leave of the available width."""
     needs = [max([len(column.name), *(len(row[index]) for row in rows)]) for index, column in enumerate(columns)]
     wide = [index for index, column in enumerate(columns) if column.style == "wide"]
-    left = room - GAP * (len(columns) - 1) - sum(need for index, need in enumerate(needs) if index not in wide)
+    left = available - GAP * (len(columns) - 1) - sum(need for index, need in enumerate(needs) if index not in wide)
     for index in wide:
         needs[index] = min(needs[index], max(NARROWEST, left // len(wide)))
     return needs
@@ -157,7 +157,7 @@ def _cell(column: Column, value: Any) -> str:
 
 
 def human(value: Any) -> str:
-    """A value in a table. Whatever it holds came from anywhere: nothing of it is obeyed by a terminal."""
+    """Return a value as text for a table, without control characters: it may hold user input."""
     match value:
         case None:
             return ""
@@ -176,9 +176,9 @@ def human(value: Any) -> str:
 
 
 def counted(count: Any, noun: str) -> str:
-    """1 job, 2,000 jobs; a count that is not exact says so itself."""
-    words = f"{count:,}" if isinstance(count, int) else str(count)
-    return f"{words} {noun}" if words == "1" else f"{words} {noun}s"
+    """Return a count with its noun: 1 job, 2,000 jobs. The text of a Count marks one that is not exact."""
+    number = f"{count:,}" if isinstance(count, int) else str(count)
+    return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
 
 
 def human_seconds(value: float | None) -> str:
@@ -186,7 +186,7 @@ def human_seconds(value: float | None) -> str:
 
 
 def short_time(moment: datetime) -> str:
-    """Local time; the date only when it is another day."""
+    """Return the local time, with the date if it is not today."""
     local = moment.astimezone()
     same_day = local.date() == datetime.now(UTC).astimezone().date()
     return local.strftime("%H:%M:%S") if same_day else local.strftime("%Y-%m-%d %H:%M")
@@ -211,7 +211,7 @@ def _plain(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    """On one line, and nothing that a terminal would obey: a key may hold anything."""
+    """Return the text on one line without control characters: user input may hold terminal sequences."""
     return "".join(
         letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, a line now and then elsewhere. To the standard error, as words go."""
+"""Progress of a long command on stderr: a bar on a terminal, one line per second elsewhere."""
 
 import sys
 import time
@@ -9,33 +9,33 @@ import click
 
 from sereno.cli.output import visible
 
-Said = Callable[[float, str], None]
+Report = Callable[[float, str], None]
 
-# Seconds between two lines where nobody watches.
+# Seconds between two lines when stderr is not a terminal.
 EVERY = 1.0
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Said]:
-    """What is called with how far it is, from 0 to 1, and with words: `said(0.5, "half of it")`."""
+def progress(title: str) -> Iterator[Report]:
+    """Yield a function that reports progress: `report(0.5, "half of it")`, with a fraction from 0 to 1 and a text."""
     if sys.stderr.isatty():
-        with _bar(title) as said:
-            yield said
+        with _bar(title) as report:
+            yield report
         return
     last = time.monotonic()
 
-    def line(fraction: float, words: str) -> None:
+    def line(fraction: float, text: str) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= EVERY:
             last = now
-            click.echo(f"{title}: {fraction:4.0%}  {visible(words)}", err=True)
+            click.echo(f"{title}: {fraction:4.0%}  {visible(text)}", err=True)
 
     yield line
 
 
 @contextmanager
-def _bar(title: str) -> Iterator[Said]:
+def _bar(title: str) -> Iterator[Report]:
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
 
@@ -44,8 +44,8 @@ def _bar(title: str) -> Iterator[Said]:
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[text]}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=1.0, title=title, words="")
-        yield lambda fraction, words: shown.update(task, completed=fraction, words=visible(words))
+        task = shown.add_task(title, total=1.0, title=title, text="")
+        yield lambda fraction, text: shown.update(task, completed=fraction, text=visible(text))

@@ -9,5 +9,5 @@ from sereno.version import __version__
 
 @click.command(epilog="Example: sereno version")
 def version() -> None:
-    """The version of sereno and of Python."""
+    """Print the versions of sereno and Python."""
     click.echo(f"sereno {__version__} (Python {platform.python_version()})")

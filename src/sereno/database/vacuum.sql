@@ -1,8 +1,7 @@
 -- Vacuuming of the tables whose rows come and go with every job.
 
 -- name: littered
--- Which of these tables have many dead rows, as far as the server knows, and may be vacuumed by whoever asks: their owner, and
--- since PostgreSQL 17 whoever was granted that.
+-- Tables with many dead rows that the caller may vacuum: as their owner or, since PostgreSQL 17, with the privilege MAINTAIN.
 select relname::text from pg_stat_user_tables
 where relid = any(array(select to_regclass('sereno.' || name) from unnest(%(tables)s::text[]) as name)::oid[])
   and n_dead_tup > %(most)s::bigint + %(share)s::double precision * n_live_tup

@@ -1,4 +1,4 @@
-"""What goes on in the workshop: who does what, what comes in, what goes out."""
+"""Current activity: attempts by worker, and jobs that arrived and ended by queue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from sereno.jobs.rows import BOUND, Count
 
 _sql = queries("monitoring/activity")
 
-# Attempts that have ended are looked for among so many of the newest.
+# Newest rows that are searched for attempts that have ended.
 WINDOW = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """One attempt in the hands of one worker. `outcome` is "running" for one that has not ended."""
+    """One attempt of one worker. `outcome` is "running" for one that has not ended."""
 
     session: int
     job: int
@@ -28,7 +28,7 @@ class WorkRow:
 
 @dataclass(frozen=True, slots=True)
 class MinuteRow:
-    """What ended within a minute."""
+    """Attempts that ended within one minute, by outcome."""
 
     at: datetime
     succeeded: int
@@ -38,19 +38,19 @@ class MinuteRow:
 
 
 def work(seconds: float, most: int) -> Operation[list[WorkRow]]:
-    """What runs, then what has ended lately, the newest first."""
+    """Return running attempts, then those that ended within `seconds`, newest first."""
     rows = yield Statement(_sql["work"], {"seconds": seconds, "most": most, "window": WINDOW})
     return [WorkRow(*row) for row in rows]
 
 
 def arrived(seconds: float) -> Operation[dict[str, Count]]:
-    """New jobs by queue."""
+    """Return the number of jobs created within `seconds`, by queue."""
     rows = yield Statement(_sql["arrived"], {"seconds": seconds, "bound": BOUND})
     return {queue: Count(count, not more) for queue, count, more in rows}
 
 
 def ended(queues: Sequence[str], seconds: float) -> Operation[dict[str, list[MinuteRow]]]:
-    """By queue; minutes in which nothing ended are left out."""
+    """Return the minutes of each queue; minutes in which no attempt ended are left out."""
     found: dict[str, list[MinuteRow]] = {}
     for queue, *line in (yield Statement(_sql["ended"], {"queues": list(queues), "seconds": seconds})):
         found.setdefault(queue, []).append(MinuteRow(*line))

@@ -1,8 +1,8 @@
--- What goes on in the workshop: who does what, what comes in, what goes out. Every look has a bound.
+-- Current activity: attempts by worker, and jobs that arrived and ended by queue. Every query is bounded.
 
 -- name: work
--- What each worker does now and has done within so many seconds. What runs is found by its own index; what has ended is
--- looked for among the newest finished jobs and the newest attempts that were followed by another.
+-- Attempts of each worker that run now or ended lately. Running jobs have their own index; ended attempts are
+-- searched among the newest finished jobs and the newest attempts that were followed by another.
 with clock as materialized (select sereno.now() as now),
 running as materialized (
     select session_id, id, attempt, task, 'running' as outcome, claimed_at as started_at, null::timestamptz as finished_at
@@ -37,8 +37,8 @@ order by finished_at desc nulls first, started_at desc
 limit %(most)s;
 
 -- name: arrived
--- How many jobs each queue was given within so many seconds, among the newest of the living and of the ended; and
--- whether there may have been more than were looked at.
+-- Jobs that each queue received lately, among the newest live and finished ones; and whether there may be more
+-- than were read.
 with clock as materialized (select sereno.now() - make_interval(secs => %(seconds)s) as since),
 newest as materialized (
     (select 'live' as side, queue, created_at from sereno.jobs order by id desc limit %(bound)s)
@@ -55,7 +55,7 @@ where newest.created_at > clock.since
 group by newest.queue;
 
 -- name: ended
--- What ended in each minute of these queues, the oldest first.
+-- Attempts that ended in each minute of these queues, oldest first.
 select queue, minute, sum(succeeded)::integer, sum(retried)::integer, sum(dead)::integer, sum(cancelled)::integer
 from sereno.minutes
 where minute >= sereno.now() - make_interval(secs => %(seconds)s) and queue = any(%(queues)s)

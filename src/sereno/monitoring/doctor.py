@@ -1,4 +1,4 @@
-"""Is everything well? A list of checks, each with what helps when it is not."""
+"""`sereno doctor`: a list of checks, each with a remedy for a problem."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,13 +30,13 @@ SCHEDULE_LAG = 10.0
 LONG_CLOSED = 3600.0
 MANY_WAKES = 100_000
 PROCEDURES_NAMED = 3
-# Of a worker process, for itself: claimer, settler, keeper, listener.
+# Connections of a worker process besides its slots: claimer, settler, maintenance, listener.
 OWN_CONNECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. `remedy` says what helps; it is empty when all is well."""
+    """One finding. `remedy`: what to do; empty when there is no problem."""
 
     name: str
     level: Level
@@ -45,7 +45,7 @@ class Check:
 
 
 def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operation[list[Check]]:
-    """Every check, in the order in which one would look."""
+    """Run every check, the basic ones first."""
     server = yield from health_queries.server()
     checks = [*_server(server, clock()), *_pooler(settings)]
     applied = yield from health_queries.applied()
@@ -60,8 +60,8 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks += yield from _work()
     allowed, processes, slots = yield from health_queries.connections()
     checks += _connections(allowed, processes, slots, settings)
-    keeping = yield from health_queries.schedules()
-    checks += _schedules(keeping)
+    scheduled = yield from health_queries.schedules()
+    checks += _schedules(scheduled)
     limited = yield from health_queries.limits(LONG_CLOSED, MANY_WAKES)
     checks += _limits(limited)
     called = yield from standings()
@@ -72,13 +72,13 @@ def doctor(settings: Settings, clock: Callable[[], float] = time.time) -> Operat
     checks.append(_dead_tuples(dead, live))
     today, tomorrow, strays = yield from health_queries.partitions()
     checks += _partitions(today, tomorrow, strays)
-    kept = yield from archive_health(settings)
-    checks += _archive(kept)
+    archived = yield from archive_health(settings)
+    checks += _archive(archived)
     return checks
 
 
 def _work() -> Operation[list[Check]]:
-    alive, unburied = yield from health_queries.live_workers()
+    alive, expired = yield from health_queries.live_workers()
     queues = yield from health_queries.unserved_queues()
     tasks = yield from health_queries.unknown_tasks()
     dead = yield from job_queries.dead_letters()
@@ -87,11 +87,11 @@ def _work() -> Operation[list[Check]]:
         if alive
         else Check("workers", "warn", "no worker is alive", "Start one: sereno worker")
     ]
-    if unburied:
-        words = f"{unburied} sessions let their lease run out and nobody has taken their jobs back"
-        checks.append(Check("sessions", "fail", words, "Start a worker: it brings their jobs back within seconds."))
+    if expired:
+        words = f"the leases of {expired} sessions have expired and no worker has recovered their jobs"
+        checks.append(Check("sessions", "fail", words, "Start a worker: it recovers their jobs within seconds."))
     if queues:
-        words = f"ready jobs wait where no live worker looks: {_names(queues)}"
+        words = f"ready jobs wait in queues that no live worker serves: {_names(queues)}"
         checks.append(Check("queues", "fail", words, f"Start one: sereno worker -q {queues[0]}"))
     else:
         checks.append(Check("queues", "ok", "every queue with ready jobs has a worker"))
@@ -101,23 +101,23 @@ def _work() -> Operation[list[Check]]:
         checks.append(Check("tasks", "fail", f"ready jobs wait for a task that no live worker knows: {names}", remedy))
     else:
         checks.append(
-            Check("tasks", "ok", "every task that waits is known to a worker" if alive else "nothing to compare")
+            Check("tasks", "ok", "every waiting task is known to a worker" if alive else "nothing to compare")
         )
     if dead.value:
-        remedy = "Look: sereno job list --state dead. Send back: sereno job retry --state dead"
-        checks.append(Check("dead letters", "warn", f"{dead} jobs wait for a decision", remedy))
+        remedy = "List them: sereno job list --state dead. Retry them: sereno job retry --state dead"
+        checks.append(Check("dead letters", "warn", f"{dead} jobs are dead", remedy))
     else:
         checks.append(Check("dead letters", "ok", "none"))
     return checks
 
 
 def _connections(allowed: int, processes: int, slots: int, settings: Settings) -> Iterator[Check]:
-    """Each process of a worker has some for itself, and may open one for every slot and `pool_size` more."""
+    """Check the connections: each worker process opens a few of its own, one for every slot, and `pool_size` more."""
     wanted = processes * (OWN_CONNECTIONS + settings.pool_size) + slots
     if wanted <= allowed or settings.transaction_pooler:
-        yield Check("connections", "ok", f"workers open at most {wanted}, and the server gives {allowed}")
+        yield Check("connections", "ok", f"workers open at most {wanted}, and the server allows {allowed}")
     else:
-        words = f"{processes} worker processes with {slots} slots may open {wanted}, and the server gives {allowed}"
+        words = f"{processes} worker processes with {slots} slots may open {wanted}, and the server allows {allowed}"
         remedy = (
             "Raise max_connections, lower SERENO_CONCURRENCY, or use a pooler and set SERENO_TRANSACTION_POOLER=true."
         )
@@ -126,57 +126,62 @@ def _connections(allowed: int, processes: int, slots: int, settings: Settings) -
 
 def _schedules(found: ScheduleHealth) -> Iterator[Check]:
     if found.any_due and not found.led:
-        yield Check("scheduler", "fail", "there are schedules, and nobody fires them", "Start one: sereno scheduler")
+        yield Check(
+            "scheduler",
+            "fail",
+            "there are schedules, and no scheduler is alive to fire them",
+            "Start one: sereno scheduler",
+        )
     elif found.behind is not None and found.behind > SCHEDULE_LAG:
         words = f"the oldest due schedule waits for {spoken(found.behind)}"
-        yield Check("scheduler", "warn", words, "Look: sereno status. Its last error is in the table leases.")
+        yield Check("scheduler", "warn", words, "Check sereno status. Its last error is in the table leases.")
     else:
-        yield Check("scheduler", "ok", "keeps up" if found.any_due else "nothing to fire")
+        yield Check("scheduler", "ok", "on time" if found.any_due else "nothing to fire")
     if found.parked:
-        words = f"schedules that make no sense are parked: {_names(found.parked)}"
-        yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.parked[0]}. Write it again.")
+        words = f"schedules with invalid rules are parked: {_names(found.parked)}"
+        yield Check("schedules", "warn", words, f"Check sereno schedule show {found.parked[0]}, and correct its rule.")
     if found.failed:
         words = f"schedules were disabled, because their runs failed: {_names(found.failed)}"
-        yield Check("schedules", "warn", words, f"Look: sereno schedule show {found.failed[0]}; then resume it.")
+        yield Check("schedules", "warn", words, f"Check sereno schedule show {found.failed[0]}, then resume it.")
     if found.refused:
-        words = f"schedules of the code could not be written, and do not run: {'; '.join(found.refused)}"
-        yield Check("declarations", "fail", words, "Mend the cause, then start a worker of that service again.")
+        words = f"declared schedules could not be stored, and do not run: {'; '.join(found.refused)}"
+        yield Check("declarations", "fail", words, "Fix the cause, then restart a worker of that service.")
 
 
 def _limits(found: LimitHealth) -> Iterator[Check]:
     if found.unknown:
-        words = f"jobs wait for limits that nobody has declared: {_names(found.unknown)}"
+        words = f"jobs wait for limits that no code declares: {_names(found.unknown)}"
         remedy = f"Start a worker with the code that declares it, or: sereno limit set {found.unknown[0]} --slots N"
         yield Check("limits", "fail", words, remedy)
     if found.closed:
         words = f"jobs wait for limits that are closed for more than {spoken(LONG_CLOSED)}: {_names(found.closed)}"
-        yield Check("limits", "warn", words, f"If that is not meant: sereno limit open {found.closed[0]}")
+        yield Check("limits", "warn", words, f"If that is not intended: sereno limit open {found.closed[0]}")
     if not found.unknown and not found.closed:
-        yield Check("limits", "ok", "nobody waits for one that is unknown or closed for long")
+        yield Check("limits", "ok", "no job waits for a limit that is unknown or closed for long")
     if found.blocking:
-        words = f"order keys stand still behind dead letters: {', '.join(map(str, found.blocking))}"
-        remedy = f"Run it again: sereno job retry {found.blocking[0]}. Or: sereno job delete {found.blocking[0]}"
+        words = f"order keys are blocked by dead jobs: {', '.join(map(str, found.blocking))}"
+        remedy = f"Retry it: sereno job retry {found.blocking[0]}. Or: sereno job delete {found.blocking[0]}"
         yield Check("orders", "warn", words, remedy)
     if found.wakes > MANY_WAKES:
-        words = f"more than {MANY_WAKES:,} wake-ups of jobs with limits were not read"
-        yield Check("wake-ups", "warn", words, "A worker reads them within moments: start one, of this version.")
+        words = f"more than {MANY_WAKES:,} wake-ups of jobs with limits are unread"
+        yield Check("wake-ups", "warn", words, "Start a worker of this version: it reads them at once.")
 
 
 def _procedures(found: ProcedureChecks, settings: Settings) -> Iterator[Check]:
-    """Of those in this database; what is elsewhere is looked at by a command of its own."""
+    """Check the procedures in this database; `sereno procedure check` checks those elsewhere."""
     if found.wrong:
         more = len(found.wrong) - PROCEDURES_NAMED
         words = "; ".join(found.wrong[:PROCEDURES_NAMED]) + (f"; and {more} more" if more > 0 else "")
-        yield Check("procedures", "fail", words, "Its jobs end as dead. Look at it, then: sereno procedure allow NAME")
+        yield Check("procedures", "fail", words, "Its jobs become dead. Check it, then: sereno procedure allow NAME")
     if found.here and not settings.procedure_url:
         if settings.procedures_as_worker:
-            words = "they are called with the worker's own login, which may change every job: this is for development"
+            words = "they are called with the worker's own role, which may change every job: this is for development"
         else:
-            words = "some are allowed, and no login is named that could call them"
+            words = "some are allowed, and no role is configured to call them"
         remedy = "Set SERENO_PROCEDURE_URL to a role that can call them and nothing else."
         yield Check("procedures", "warn", words, remedy)
     elif (found.here or found.elsewhere) and not found.wrong:
-        words = f"{found.here} are as they were allowed"
+        words = f"{found.here} still have their allowed signatures"
         words += f"; {found.elsewhere} elsewhere: sereno procedure check" if found.elsewhere else ""
         yield Check("procedures", "ok", words)
 
@@ -201,20 +206,22 @@ def _server(server: Server, here: float) -> Iterator[Check]:
     if abs(skew) > CLOCK_SKEW:
         words = f"this machine is {spoken(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the database"
         yield Check(
-            "clocks", "warn", words, "Let both follow NTP. Jobs follow the database's clock, your logs this one."
+            "clocks", "warn", words, "Synchronise both with NTP. Jobs use the database's clock, your logs this one."
         )
     else:
         yield Check("clocks", "ok", f"within {spoken(abs(skew))} of the database")
     if server.notifications > NOTIFICATION_USAGE:
         words = f"PostgreSQL's notification queue is {server.notifications:.0%} full"
-        yield Check("notifications", "warn", words, "A session listens and never reads: end it (see pg_stat_activity).")
+        yield Check(
+            "notifications", "warn", words, "A session listens but never reads: terminate it (see pg_stat_activity)."
+        )
     else:
         yield Check("notifications", "ok", f"{server.notifications:.0%} of the notification queue is used")
 
 
 def _pooler(settings: Settings) -> Iterator[Check]:
     if settings.transaction_pooler:
-        yield Check("pooler", "ok", "transaction pooler mode: workers poll, nothing is prepared, nobody is notified")
+        yield Check("pooler", "ok", "transaction pooler mode: workers poll, without prepared statements or NOTIFY")
     elif settings.database_url and _port(settings.database_url) == PGBOUNCER_PORT:
         words = f"port {PGBOUNCER_PORT} looks like PgBouncer, and transaction_pooler is not set"
         yield Check("pooler", "warn", words, "If it pools by transaction, set SERENO_TRANSACTION_POOLER=true.")
@@ -229,23 +236,25 @@ def _port(url: str) -> int | None:
 
 def _schema(applied: dict[int, str] | None, schema: str) -> Check:
     if applied is None:
-        return Check("schema", "fail", f"there is no schema {schema!r} of sereno", "Run: sereno migrate")
+        return Check("schema", "fail", f"the schema {schema!r} of sereno does not exist", "Run: sereno migrate")
     behind = [migration for migration in migrations() if migration.number not in applied]
     if behind:
         return Check("schema", "fail", f"{len(behind)} migrations are not applied", "Run: sereno migrate")
     changed = [m for m in migrations() if applied[m.number] != m.checksum]
     if changed:
         words = f"migration {changed[0].number:04}_{changed[0].name} is not the one that was applied"
-        return Check("schema", "fail", words, "Install the version of sereno that made it, or restore the file.")
+        return Check("schema", "fail", words, "Install the version of sereno that applied it, or restore the file.")
     return Check("schema", "ok", f"{schema}, {len(applied)} migrations, up to date")
 
 
 def _login(login: roles.OwnedRoles, settings: Settings) -> Check:
-    """More rights than a process needs are a hint, and nothing that is broken."""
+    """Report the privileges of the role; more than a process needs are only a hint."""
     if not login.is_superuser and not login.is_owner:
-        return Check("login", "ok", f"{login.name} is no superuser, and owns no table of sereno")
-    words = f"{login.name} {'is a superuser' if login.is_superuser else 'can do whatever the owner of the tables can'}"
-    hint = "Right for migrations; a process needs less, and roles for each: sereno migrate --roles print"
+        return Check("login", "ok", f"{login.name} is not a superuser and owns no table of sereno")
+    words = (
+        f"{login.name} {'is a superuser' if login.is_superuser else 'has all privileges of the owner of the tables'}"
+    )
+    hint = "Right for migrations; a process needs less. Roles for each process: sereno migrate --roles print"
     return Check("login", "ok", words, hint if settings.database_url else "")
 
 
@@ -255,7 +264,7 @@ def _moved_clock(ahead: float | None) -> Check:
     return Check(
         "time",
         "warn",
-        f"the clock is moved by {spoken(abs(ahead))}: this is meant for tests",
+        f"the clock is moved by {spoken(abs(ahead))}: this is for tests",
         "Delete the row of the table clock if this is not a test.",
     )
 
@@ -272,8 +281,8 @@ def _pinned(holders: list[LockHolder]) -> Check:
     since = f" for {spoken(worst.seconds)}" if worst.seconds is not None else ""
     words = f"a {worst.kind} ({who}) has been open{since}: vacuum cannot clean up behind it"
     remedy = {
-        "transaction": f"End it: select pg_terminate_backend({worst.name})",
-        "replication slot": f"If nobody reads it: select pg_drop_replication_slot('{worst.name}')",
+        "transaction": f"Terminate it: select pg_terminate_backend({worst.name})",
+        "replication slot": f"If it is unused: select pg_drop_replication_slot('{worst.name}')",
         "prepared transaction": f"Finish it: rollback prepared '{worst.name}'",
     }[worst.kind]
     return Check("transactions", "warn", words, remedy)
@@ -282,32 +291,32 @@ def _pinned(holders: list[LockHolder]) -> Check:
 def _dead_tuples(dead: int, live: int) -> Check:
     if dead > max(DEAD_TUPLES, live):
         words = f"{dead:,} dead rows in the table jobs, {live:,} live ones"
-        return Check("vacuum", "warn", words, "Look for old transactions, then: vacuum (analyze) of the table jobs.")
-    return Check("vacuum", "ok", f"{dead:,} dead rows beside {live:,} live ones")
+        return Check("vacuum", "warn", words, "End old transactions, then run vacuum (analyze) on the table jobs.")
+    return Check("vacuum", "ok", f"{dead:,} dead rows, {live:,} live ones")
 
 
 def _partitions(today: bool, tomorrow: bool, strays: int) -> Iterator[Check]:
     if today and tomorrow:
-        yield Check("history", "ok", "partitions for today and tomorrow are there")
+        yield Check("history", "ok", "partitions for today and tomorrow exist")
     else:
         day = "tomorrow" if today else "today"
-        yield Check("history", "warn", f"no history partition for {day}", "A worker makes them every hour: start one.")
+        yield Check("history", "warn", f"no history partition for {day}", "Start a worker: it creates them every hour.")
     if strays:
         words = f"{strays:,} finished jobs are in the default partition"
-        yield Check("history", "warn", words, "A worker moves them when it makes the day's partition: start one.")
+        yield Check("history", "warn", words, "Start a worker: it moves them when it creates the day's partition.")
 
 
 def _archive(found: ArchiveHealth) -> Iterator[Check]:
     if found.failed:
         words = f"{found.failed:,} files could not be written or verified; the first: {found.error}"
-        remedy = "The next export tries again. Look: sereno archive status. Try now: sereno archive run"
+        remedy = "The next export tries again. Check sereno archive status. Retry now: sereno archive run"
         yield Check("archive", "fail", words, remedy)
     if found.behind is not None and found.behind > ARCHIVE_BEHIND:
-        words = f"it is behind by {spoken(found.behind)}: what is old is not in verified files yet"
-        remedy = "A worker moves and exports it every night: start one. Or now: sereno archive run"
+        words = f"it is {spoken(found.behind)} behind: old rows are not in verified files yet"
+        remedy = "Start a worker: it moves and exports them every night. Or now: sereno archive run"
         yield Check("archive", "warn", words, remedy)
     elif not found.failed:
-        yield Check("archive", "ok", "keeps up" if found.is_on else "off: what is past its retention is deleted")
+        yield Check("archive", "ok", "on time" if found.is_on else "off: rows past their retention are deleted")
 
 
 def _names(names: list[str]) -> str:

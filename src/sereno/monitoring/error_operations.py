@@ -1,4 +1,4 @@
-"""What breaks, since when, and for whom: failures by kind, as a person sees and mutes them."""
+"""Errors: failures grouped by fingerprint; list, show and mute them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ LONGEST_NOTE = 500
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """One kind of failure. `search` finds its jobs: dead letters that ended by it.
+    """One error. `search` finds its dead jobs.
 
-    `tries`: of the task's successes, how many took one try, two, and so on; the last number is for all beyond.
-    `tenants`: those whom it hit most. `sample`: the newest failure, while its job is kept.
+    `tries`: how many successful jobs of the task took one attempt, two, and so on; the last number covers all beyond.
+    `tenants`: those with most failures. `sample`: the newest failure, while its job is retained.
     """
 
     group: ErrorGroup
@@ -50,9 +50,9 @@ def list_groups(
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[ErrorGroup]]:
-    """Kinds of failure that were seen in a span; with a tenant, counted for that one alone. `muted`: also those.
+    """Return the errors of a span; with a tenant, counted for that tenant only. `muted`: include muted errors.
 
-    `search_params`: what a search asks; one that says `muted:` decides by itself.
+    `search_params`: the terms of a search; a term `muted:` overrides `muted`.
     """
     return error_groups.list_groups(
         span(since),
@@ -67,7 +67,7 @@ def list_groups(
 
 
 def show(fingerprint: str, *, since: Duration = DAY) -> Operation[ErrorDetail | None]:
-    """One kind with its hours, whom it hit, and what the newest one looked like; None where there is no such kind."""
+    """Return an error with its hours, tenants and newest failure; None if it does not exist."""
     length = span(since)
     group = yield from error_groups.find_group(fingerprint, length)
     if group is None:
@@ -86,7 +86,7 @@ def show(fingerprint: str, *, since: Duration = DAY) -> Operation[ErrorDetail | 
 def mute(
     fingerprint: str, until: datetime | None, *, note: str | None = None, actor: str | None = None
 ) -> Operation[ErrorGroup | None]:
-    """Quiet until then; None: heard again. A note is kept until another is given, an empty one takes it away."""
+    """Mute an error until a time; None unmutes it. A note stays until it is replaced; an empty one removes it."""
     if until is not None and until.tzinfo is None:
         raise InvalidArguments("until needs a time zone: a naive time means a different instant elsewhere")
     if note is not None and len(note) > LONGEST_NOTE:
@@ -101,7 +101,7 @@ def mute(
 
 
 def span(since: Duration) -> float:
-    """So many seconds back, no further than what is kept."""
+    """Return the span in seconds, at most the retention of error counts."""
     try:
         length = seconds(since)
     except ConfigurationError as error:

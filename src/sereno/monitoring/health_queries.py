@@ -1,4 +1,4 @@
-"""What the doctor looks at: facts, no judgement."""
+"""Queries of `sereno doctor`; they return facts, the doctor judges them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ _sql = queries("monitoring/health_queries")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The server as it says of itself; `moment` is its clock in seconds since the epoch."""
+    """The server's own report; `moment` is its clock in seconds since the epoch."""
 
     number: int
     version: str
@@ -21,7 +21,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Something that keeps old rows from being cleaned."""
+    """A transaction or slot that keeps vacuum from removing old rows."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ def server() -> Operation[Server]:
 
 
 def applied() -> Operation[dict[int, str] | None]:
-    """Number and checksum of each migration; None when there is no schema."""
+    """Return the checksum of each applied migration by number; None when there is no schema."""
     rows = yield Statement(_sql["has_schema"])
     if not rows[0][0]:
         return None
@@ -45,19 +45,19 @@ def applied() -> Operation[dict[int, str] | None]:
 
 
 def clock_ahead() -> Operation[float | None]:
-    """Seconds by which somebody moved the clock."""
+    """Return the seconds by which the clock was moved, or None."""
     rows = yield Statement(_sql["clock"])
     return rows[0][0] if rows else None
 
 
 def live_workers() -> Operation[tuple[int, int]]:
-    """Alive, and expired without a burial."""
+    """Return the number of live workers, and of sessions that expired and were not declared dead."""
     rows = yield Statement(_sql["live_workers"])
     return rows[0][0], rows[0][1]
 
 
 def connections() -> Operation[tuple[int, int, int]]:
-    """Connections that the server gives to clients, worker processes alive, and their slots."""
+    """Return the connections available to clients, the live worker processes, and their slots."""
     rows = yield Statement(_sql["connections"])
     return rows[0][0], rows[0][1], rows[0][2]
 
@@ -68,7 +68,7 @@ def unserved_queues() -> Operation[list[str]]:
 
 
 def unknown_tasks() -> Operation[list[tuple[str, str]]]:
-    """(task, queue) pairs."""
+    """Return (task, queue) pairs."""
     rows: list[Any] = yield Statement(_sql["unknown_tasks"])
     return rows
 
@@ -79,22 +79,22 @@ def pinned() -> Operation[list[LockHolder]]:
 
 
 def dead_tuples() -> Operation[tuple[int, int]]:
-    """Dead and live rows of the jobs table."""
+    """Return the dead and live rows of the jobs table."""
     rows = yield Statement(_sql["dead_tuples"])
     return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def partitions() -> Operation[Row]:
-    """Today's is there, tomorrow's is there, rows in the default one."""
+    """Return whether today's and tomorrow's partitions exist, and the number of rows in the default one."""
     rows = yield Statement(_sql["partitions"])
     return rows[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleHealth:
-    """Anything to fire, anybody who keeps time, seconds behind, and keys that are out of the way.
+    """Whether schedules are due, whether a scheduler leads, its delay in seconds, and schedules that do not run.
 
-    `refused`: declarations of the code that could not be written, each with its service and why.
+    `refused`: declarations of the code that could not be stored, each with its service and the problem.
     """
 
     any_due: bool
@@ -112,7 +112,7 @@ def schedules() -> Operation[ScheduleHealth]:
 
 @dataclass(frozen=True, slots=True)
 class LimitHealth:
-    """Limits that somebody waits for (unknown, closed for long), dead letters that block, wake-ups that nobody read."""
+    """Awaited limits (unknown, or closed for long), dead jobs that block an order, and unread wake-ups."""
 
     unknown: list[str]
     closed: list[str]
@@ -121,6 +121,6 @@ class LimitHealth:
 
 
 def limits(closed: float, wakes: int) -> Operation[LimitHealth]:
-    """`closed`: for more seconds than these. `wakes`: counted so far."""
+    """`closed`: seconds for which a limit must be closed to count. `wakes`: bound of the count of wake-ups."""
     rows = yield Statement(_sql["limits"], {"closed": closed, "wakes": wakes})
     return LimitHealth(*rows[0])

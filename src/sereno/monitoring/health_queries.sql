@@ -1,32 +1,32 @@
--- What the doctor looks at. Each look is cheap, and none of them changes anything.
+-- Queries of `sereno doctor`. Each is cheap and read-only.
 
 -- name: server
--- The server's version and settings, its clock as this statement began, and how full its notification queue is.
+-- The server's version and settings, its clock at the start of this statement, and the usage of its notification queue.
 select current_setting('server_version_num')::integer, current_setting('server_version'),
        current_setting('synchronous_commit'), extract(epoch from query_start)::double precision,
        pg_notification_queue_usage()
 from pg_stat_activity where pid = pg_backend_pid();
 
 -- name: has_schema
--- Whether there is anything of ours.
+-- Whether the schema of sereno exists.
 select to_regclass('sereno.migrations') is not null;
 
 -- name: applied
--- The migrations that were applied, with what they looked like then.
+-- The applied migrations, with their checksums at that time.
 select number, checksum from sereno.migrations order by number;
 
 -- name: clock
--- A clock that was moved: for tests only.
+-- The offset of a moved clock, which is for tests only.
 select extract(epoch from ahead)::double precision from sereno.clock;
 
 -- name: live_workers
--- Workers with a valid lease, and sessions whose lease ran out without anybody declaring them dead.
+-- Workers with a valid lease, and sessions whose lease expired without any worker declaring them dead.
 select count(*) filter (where lease_until > sereno.now()),
        count(*) filter (where lease_until <= sereno.now() - interval '15 seconds')
 from sereno.sessions where state = 'alive';
 
 -- name: connections
--- The connections that the server gives to clients, and the processes and slots of the live workers in Python.
+-- The connections available to clients, and the processes and slots of the live Python workers.
 select current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true)::integer, 0),
        count(distinct id)::integer, coalesce(sum(slots.value::integer), 0)::integer
@@ -34,7 +34,7 @@ from sereno.sessions left join lateral jsonb_each_text(queues) as slots on true
 where state = 'alive' and lease_until > sereno.now() and opened_by is null;
 
 -- name: unserved_queues
--- Queues with ready jobs that no live worker serves; from queue to queue along the index.
+-- Queues with ready jobs that no live worker serves; scans from queue to queue along the index.
 with ready_queue as materialized (select queue from sereno.ready_queues() as queue)
 select queue from ready_queue
 where not exists (select from sereno.sessions
@@ -42,7 +42,7 @@ where not exists (select from sereno.sessions
 order by queue limit 20;
 
 -- name: unknown_tasks
--- Tasks that wait at the head of a queue while no live worker of it knows them: they stay there, so the head is enough.
+-- Tasks at the head of a queue that no live worker of the queue knows. Their jobs stay at the head, so reading it is enough.
 with ready_queue as materialized (select queue from sereno.ready_queues() as queue),
 head as materialized (
     select distinct ready_queue.queue, head.task
@@ -64,7 +64,7 @@ where exists (select from sereno.sessions
 order by head.task limit 20;
 
 -- name: pinned
--- What keeps vacuum from cleaning: old transactions of this server, replication slots, prepared transactions.
+-- What holds back vacuum: old transactions of this server, replication slots, prepared transactions.
 select * from (
     select 'transaction' as kind, other.pid::text as name, coalesce(other.application_name, '') as detail,
            extract(epoch from mine.query_start - other.xact_start)::double precision as seconds,
@@ -85,18 +85,18 @@ select * from (
 order by seconds desc nulls last limit 5;
 
 -- name: dead_tuples
--- Rows of the jobs table that vacuum has not cleaned yet, beside those that live.
+-- Dead and live rows of the jobs table.
 select n_dead_tup, n_live_tup from pg_stat_user_tables where relid = 'sereno.jobs'::regclass;
 
 -- name: partitions
--- Whether history has a partition for today and for tomorrow, and whether the default one had to take anything.
+-- Whether history has partitions for today and tomorrow, and how many rows are in the default partition.
 select to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 'UTC')::date, 'YYYYMMDD')) is not null,
        to_regclass('sereno.history_done_' || to_char((sereno.now() at time zone 'UTC')::date + 1, 'YYYYMMDD')) is not null,
        (select count(*) from (select from sereno.history_done_default limit 10001) as counted);
 
 -- name: schedules
--- Is there anything to fire, does anybody keep time, how far behind is it, and what is out of the way? Where nothing runs,
--- what the engine does for itself is not missed.
+-- Whether schedules are due, whether a scheduler leads, its delay, and schedules that do not run. The engine's own
+-- schedules are left out: without workers they are not missed.
 select exists (select from sereno.schedules where next_run_at is not null and not starts_with(task, 'sereno.')),
        exists (select from sereno.leases where name = 'scheduler' and until > sereno.now()),
        (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision
@@ -106,8 +106,8 @@ select exists (select from sereno.schedules where next_run_at is not null and no
        array(select key || ' (' || service || '): ' || problem from sereno.refused_declarations order by refused_at, key limit 5);
 
 -- name: limits
--- Who waits for a limit that is not there or closed for long, which order stands still behind a dead letter, and whether
--- wake-ups are read. Only limiters that somebody waits for are looked at, along their index.
+-- Awaited limits that are unknown or closed for long, dead jobs that block an order, and the number of unread wake-ups. Only
+-- limiters that jobs wait for are read, along their index.
 with awaited as materialized (
     select limit_name, limits.name is null as is_unknown
     from (select * from sereno.limiters where look_at is not null order by look_at limit 10000) as limiter

@@ -1,16 +1,16 @@
--- The invariants, as questions whose answer must be empty. Each gives (id, what is wrong), at most twenty of them.
--- They run in one snapshot that can write nothing. The newest rows are looked at, up to a window; no window means all.
+-- The invariants, as queries that must return no rows. Each returns (id, description) of at most twenty violations.
+-- They run in one read-only snapshot. Only the newest rows are checked, up to a window; no window means all.
 
 -- name: begin
--- One snapshot for all questions; nothing can be changed in it.
+-- One read-only snapshot for all queries.
 set transaction isolation level repeatable read, read only;
 
 -- name: patience
--- A question that takes longer than this is not worth the load.
+-- Statement timeout: a longer query would load the server too much.
 select set_config('statement_timeout', %(milliseconds)s::text, true);
 
 -- name: orphaned
--- A running job belongs to a session that lives, or has just died.
+-- A running job belongs to a live session, or to one that has just died.
 select jobs.id, 'its session ' || session_id || ' is ' || coalesce(sessions.state, 'unknown')
 from sereno.jobs left join sereno.sessions on sessions.id = session_id
 where jobs.state = 'running'
@@ -20,8 +20,8 @@ where jobs.state = 'running'
 order by jobs.id limit 20;
 
 -- name: live_and_finished
--- A job is alive or finished, never both.
-select id, 'it is both alive and ' || state
+-- A job is live or finished, never both.
+select id, 'it is both live and ' || state
 from (select id, state from sereno.history order by id desc limit %(window)s) as past
 where exists (select from sereno.jobs where jobs.id = past.id)
 order by id limit 20;
@@ -34,7 +34,7 @@ group by id having count(*) > 1
 order by id limit 20;
 
 -- name: attempts_of_live_jobs
--- The attempts of a live job are those before its current one; a waiting job has ended its last one as well.
+-- The recorded attempts of a running job are those before its current one; those of a waiting job include the last one.
 select jobs.id, 'attempt ' || number || ' is recorded, the job is ' || state || ' at attempt ' || attempt
 from (select id, state, attempt from sereno.jobs order by id desc limit %(window)s) as jobs
 join sereno.attempts on attempts.job_id = jobs.id
@@ -50,7 +50,7 @@ where number > attempt or (number = attempt and past.session_id is not null and 
 order by past.id limit 20;
 
 -- name: attempts_once
--- A number is used once for a job. No key says so over all days of attempts.
+-- An attempt number is used once per job. No unique key spans the daily partitions of attempts.
 select job_id, 'attempt ' || number || ' is recorded ' || count(*) || ' times'
 from (select job_id, number from sereno.attempts order by job_id desc limit %(window)s) as tried
 group by job_id, number having count(*) > 1
@@ -64,13 +64,13 @@ where (state = 'running') <> (session_id is not null)
 order by id limit 20;
 
 -- name: ready_order
--- A ready job has its place in the order.
-select id, 'it is ready and has no place in the order' from sereno.jobs
+-- A ready job has a position in the order.
+select id, 'it is ready and has no position in the order' from sereno.jobs
 where state = 'ready' and ready_seq is null
 order by id limit 20;
 
 -- name: known_states
--- A job is in one of the states that there are.
+-- A job is in one of the known states.
 select id, 'its state is ' || state
 from ((select id, state from sereno.jobs where state not in ('scheduled', 'ready', 'running') limit 20)
       union all
@@ -79,7 +79,7 @@ from ((select id, state from sereno.jobs where state not in ('scheduled', 'ready
 order by id limit 20;
 
 -- name: unique_live_keys
--- Of one task, tenant and unique key, one job is alive.
+-- At most one live job has a given task, tenant and unique key.
 select min(id), 'the key ' || unique_key || ' of task ' || task || ' has ' || count(*) || ' live jobs'
 from sereno.jobs
 where unique_key is not null
@@ -94,15 +94,15 @@ group by task, unique_key, tenant having count(*) > 1
 order by min(job_id) limit 20;
 
 -- name: times_in_order
--- Made, then started, then finished. A second is left to clocks that were set meanwhile.
-select id, 'it finished before it was ' || case when finished_at < created_at - interval '1 second' then 'made'
+-- Created, then started, then finished. One second of tolerance covers clocks that were adjusted in between.
+select id, 'it finished before it was ' || case when finished_at < created_at - interval '1 second' then 'created'
                                                 else 'started' end
 from (select id, created_at, started_at, finished_at from sereno.history order by id desc limit %(window)s) as past
 where finished_at < created_at - interval '1 second' or finished_at < started_at - interval '1 second'
 order by id limit 20;
 
 -- name: crash_limit
--- A job that kills its process is stopped in time.
+-- A job that kills its process is stopped at the crash limit.
 select id, 'it has crashed ' || crashes || ' times, and is ' || state
 from ((select id, crashes, state from sereno.jobs where crashes > %(crash_limit)s limit 20)
       union all
@@ -112,14 +112,14 @@ from ((select id, crashes, state from sereno.jobs where crashes > %(crash_limit)
 order by id limit 20;
 
 -- name: dead_with_reason
--- A dead letter says why.
+-- A dead job has a reason.
 select id, 'it is dead without a reason'
 from (select id, reason, error_type from sereno.history_dead order by id desc limit %(window)s) as past
 where coalesce(reason, '') = ''
 order by id limit 20;
 
 -- name: retry_never_early
--- The next attempt starts after the one before it ended. A moment is left to transactions that overlapped.
+-- An attempt starts after the previous one has ended. 100 ms of tolerance cover overlapping transactions.
 with tries as materialized (
     (select job_id, number, started_at, finished_at from sereno.attempts order by job_id desc limit %(window)s)
     union all
@@ -135,8 +135,8 @@ where later.started_at < earlier.finished_at - interval '100 milliseconds'
 order by later.job_id limit 20;
 
 -- name: side_rows
--- What a job remembers ends with the job, in the same transaction.
-select job_id, what || ' of a job that is not alive'
+-- Steps and progress are deleted with the job, in the same transaction.
+select job_id, what || ' of a job that is not live'
 from (
     (select job_id, 'step ' || name as what from sereno.steps
      where not exists (select from sereno.jobs where jobs.id = steps.job_id)
@@ -149,8 +149,8 @@ from (
 order by job_id limit 20;
 
 -- name: one_job_per_fire
--- Of one schedule and instant, there is one job, alive or finished.
-select min(id), 'schedule ' || schedule_id || ' made ' || count(distinct id) || ' jobs for ' || planned_at
+-- One schedule and instant has at most one job, live or finished.
+select min(id), 'schedule ' || schedule_id || ' created ' || count(distinct id) || ' jobs for ' || planned_at
 from ((select id, schedule_id, planned_at from sereno.jobs order by id desc limit %(window)s)
       union all
       (select id, schedule_id, planned_at from sereno.history order by id desc limit %(window)s)) as made
@@ -159,14 +159,14 @@ group by schedule_id, planned_at having count(distinct id) > 1
 order by min(id) limit 20;
 
 -- name: fires_accounted
--- A fire made a job, or says why not. The job itself may have been forgotten since.
+-- A fire has a job or a reason. The job itself may have been deleted since.
 select schedule_id, 'its fire of ' || planned_at || ' has neither a job nor a reason'
 from (select schedule_id, planned_at, job_id, reason from sereno.fires order by planned_at desc limit %(window)s) as newest
 where job_id is null and reason is null
 order by schedule_id limit 20;
 
 -- name: jobs_have_fires
--- A job that a schedule made has its fire. Fires are kept for a day at least; older ones may be gone.
+-- A job of a schedule has its fire. Fires are retained for at least a day; older ones may be deleted.
 select id, 'schedule ' || schedule_id || ' has no fire of ' || planned_at
 from ((select id, schedule_id, planned_at, created_at from sereno.jobs order by id desc limit %(window)s)
       union all
@@ -177,9 +177,9 @@ where schedule_id is not null and least(planned_at, created_at) > sereno.now() -
 order by id limit 20;
 
 -- name: schedules_go_on
--- Nothing to come, or a fire that waits: then a run is under way, or its end is still to be read.
-select id, 'schedule ' || key || case when held_at is null then ' has nothing to come' else ' holds a fire' end
-           || ', and no run is under way'
+-- An enabled schedule without a next run, or with a fire that waits, has an active run or an end that was not read yet.
+select id, 'schedule ' || key || case when held_at is null then ' has no next run' else ' holds a fire' end
+           || ', and no run is active'
 from sereno.schedules
 where id in ((select id from sereno.schedules where state = 'enabled' and next_run_at is null
               order by id desc limit %(window)s)
@@ -191,7 +191,7 @@ where id in ((select id from sereno.schedules where state = 'enabled' and next_r
 order by id limit 20;
 
 -- name: stopped_schedules
--- Paused, disabled, parked or finished: nothing is to come.
+-- A paused, disabled, parked or finished schedule has no next run.
 select id, 'schedule ' || key || ' is ' || state || ' and due at ' || next_run_at
 from (select id, key, state, next_run_at from sereno.schedules
       where next_run_at is not null order by next_run_at limit %(window)s) as soonest
@@ -199,8 +199,8 @@ where state <> 'enabled'
 order by id limit 20;
 
 -- name: schedules_on_time
--- What is due is fired, unless somebody is changing it: then the transaction that locked the row is still there.
--- A new leader is given time.
+-- A due schedule is fired, unless a transaction is changing it: then the transaction that locked the row is still open.
+-- A new leader gets a minute.
 select overdue.id, 'schedule ' || key || ' was due at ' || next_run_at || ', and ' || holder || ' leads'
 from (select id, key, next_run_at, xmax as locked_by from sereno.schedules
       where next_run_at < sereno.now() - interval '1 minute' order by next_run_at limit %(window)s) as overdue,
@@ -210,8 +210,8 @@ where not exists (select from pg_locks where transactionid = locked_by)
 order by overdue.id limit 20;
 
 -- name: limits_kept
--- No limit has more running jobs than slots, counted from the jobs themselves. A limit that was lowered is given time:
--- those who were in stay in. A second is left to claims that overlapped with the change.
+-- No limit has more running jobs than slots, counted from the jobs themselves. After a limit was lowered, jobs that hold a
+-- slot keep it. One second of tolerance covers claims that overlapped with the change.
 with running as materialized (
     select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
 ),
@@ -230,8 +230,8 @@ having count(*) > slots and min(claimed_at) > changed_at + interval '1 second'
 order by min(id) limit 20;
 
 -- name: slots_counted
--- A running job is in the list of every limiter of which it holds a slot, so that it is counted. A limit that came or changed
--- after the claim did not count it.
+-- A running job is in the list of every limiter of which it holds a slot. A limit that was created or changed after the
+-- claim did not count it.
 with running as materialized (
     select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
 ),
@@ -255,7 +255,7 @@ where limiters.id is null or counted.id <> all(held)
 order by counted.id limit 20;
 
 -- name: slots_not_leaked
--- Whoever runs and is counted by a limiter passes it; else a slot is taken by nobody who needs it.
+-- A running job that is counted by a limiter has that limit; otherwise it takes a slot for no reason.
 with running as materialized (
     select id, queue, keys, claimed_at from sereno.jobs where state = 'running' order by id desc limit %(window)s
 ),
@@ -265,7 +265,7 @@ inside as materialized (
     cross join lateral unnest(held) as job_id
 )
 select distinct running.id, 'it takes a slot of ' || coalesce('the limit ' || limit_name, 'the order') || ', key '
-                            || inside.key || ', and does not pass there'
+                            || inside.key || ', and does not have that limit'
 from running join inside on inside.job_id = running.id
 left join sereno.limits on limits.name = limit_name
 where case when limit_name is null then sereno.order_of(running.queue, running.keys) is distinct from inside.id
@@ -276,8 +276,8 @@ where case when limit_name is null then sereno.order_of(running.queue, running.k
 order by running.id limit 20;
 
 -- name: lanes_awake
--- A ready job with limits is known to its lane, or a wake-up says so; else nobody would ever start it. From lane to lane
--- along the index.
+-- The lane of a ready job with limits has work or a wake-up; otherwise no worker would ever start the job. Scans from lane
+-- to lane along the index.
 with recursive line as (
     (select queue, lane from sereno.jobs where state = 'ready' and lane is not null order by queue, lane limit 1)
     union all
@@ -304,14 +304,14 @@ from lost cross join lateral (
 order by job.id limit 20;
 
 -- name: waits_are_looked_at
--- Who waits for a limiter is looked at again at a known time. Who waits for its order is told by a wake-up when it is its
--- turn, so there only the head must not be left alone.
+-- A lane that waits for a limiter has a time for its next check. A lane that waits for its order gets a wake-up when it is
+-- its turn, so only the head of the order is checked.
 with waiting as materialized (
     select id, queue, waits_for, order_id, keys from sereno.lanes
     where has_work and waits_for is not null limit %(window)s
 )
 select coalesce(job.id, waiting.id), 'it waits for ' || coalesce('the limit ' || limit_name, 'its order')
-                                     || ', and nobody will look'
+                                     || ', and no check is planned'
 from waiting left join sereno.limiters on limiters.id = waits_for
 left join lateral (
     select id from sereno.jobs
@@ -330,8 +330,8 @@ where look_at is null
 order by 1 limit 20;
 
 -- name: orders_kept
--- Of an order, one job runs at a time, and no other one that is alive was before it. One that came later under a lower
--- number is left out: a dead letter that was sent back, and one whose transaction was open for long.
+-- One job of an order runs at a time, and no live job of that order precedes it. A job that became live later under a
+-- lower id is left out: a dead job that was retried, or one whose transaction was open for long.
 with running as materialized (
     select id, order_id, claimed_at, xmin as written_by from sereno.jobs
     where state = 'running' and order_id is not null order by id desc limit %(window)s

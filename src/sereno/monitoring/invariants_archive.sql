@@ -1,14 +1,14 @@
--- The invariants of the archive, asked as those in verify.sql are: an answer must be empty, and is twenty rows at most.
+-- The invariants of the archive, as in invariants.sql: each query must return no rows, and returns at most twenty.
 
 -- name: archive_tables
--- A batch that is not dropped has its table, and every table of the archive belongs to a batch. Both are read from the same
--- snapshot. Whoever makes a table writes its batch in the same transaction.
+-- A batch that is not dropped has its table, and every archive table belongs to a batch. Both are read from the same
+-- snapshot; a table and its batch are created in the same transaction.
 with held as materialized (
     select relname::text as name from pg_class join pg_namespace on pg_namespace.oid = relnamespace
     where relkind = 'r' and nspname = rtrim('sereno_archive.', '.')
 ),
 batches as materialized (select id, held_in from sereno.archive_batches where dropped_at is null)
-select id, 'its table ' || held_in || ' is not there' as what
+select id, 'its table ' || held_in || ' does not exist' as what
 from batches where not exists (select from held where held.name = batches.held_in)
 union all
 select 0, 'the table ' || name || ' of the archive belongs to no batch'
@@ -16,9 +16,9 @@ from held where not exists (select from batches where batches.held_in = held.nam
 order by 1, 2 limit 20;
 
 -- name: archive_held
--- A table of the archive holds as many rows as were counted when its files were planned, and the keys and values that its
--- verified files do. Tables up to the window are looked at, the newest twenty of them; without a window, all. One that is dropped
--- meanwhile, or that this login may not read, because it comes from a table of somebody's, is left out.
+-- An archive table holds as many rows as were counted when its files were planned, with the keys and values of its verified
+-- files. The newest twenty tables up to the window are checked; without a window, all. A table that is dropped meanwhile, or
+-- that this role may not read because it comes from a user's table, is left out.
 with held as materialized (
     select id, held_in, rows from sereno.archive_batches
     where dropped_at is null and rows <= coalesce(%(window)s::bigint, rows)
@@ -40,7 +40,7 @@ where found <> rows or not is_same
 order by id limit 20;
 
 -- name: archive_verified
--- What is verified, or dropped, is in files that were all verified and hold all of its rows.
+-- A verified or dropped batch has files that are all verified and hold all its rows.
 with filed as (
     select batch_id, sum(rows) as rows, bool_and(verified_at is not null) as is_verified
     from sereno.archive_files

@@ -1,19 +1,19 @@
--- The invariants of notifications, asked as those in verify.sql are: an answer must be empty, and is twenty rows at most.
+-- The invariants of notifications, as in invariants.sql: each query must return no rows, and returns at most twenty.
 
 -- name: events_matched
--- An event that is due has its audience, or a job that finds it. Ten minutes are left to a queue that is busy.
+-- A due event has its audience, or a job that finds it. Ten minutes of tolerance cover a busy queue.
 with late as materialized (
     select id, type, due_at from sereno.events
     where matched_at is null and due_at < sereno.now() - interval '10 minutes' order by due_at limit %(window)s
 )
-select late.id, 'the event ' || type || ' was due at ' || due_at || ', and no job looks for its audience'
+select late.id, 'the event ' || type || ' was due at ' || due_at || ', and no job matches its audience'
 from late
 where not exists (select from sereno.jobs where task = 'sereno.fan_out' and args ->> 'event' = late.id::text)
 order by late.id limit 20;
 
 -- name: deliveries_once
--- One delivery for each event, recipient, channel and address: the constraint that says so is there, and holds.
-select 0 as id, 'the constraint deliveries_once is not there, or not valid' as what
+-- One delivery for each event, recipient, channel and address: the unique constraint exists, is valid, and holds.
+select 0 as id, 'the constraint deliveries_once is missing or not valid' as what
 where not exists (select from pg_constraint join pg_index on indexrelid = conindid
                   where conrelid = 'sereno.deliveries'::regclass and conname = 'deliveries_once' and contype = 'u'
                     and indisvalid and indisunique and indnullsnotdistinct and indpred is null)
@@ -25,8 +25,8 @@ union all
 order by id limit 20;
 
 -- name: deliveries_legal
--- The state of a delivery fits what else is known of it. An address that was refused is not used any more, unless somebody
--- has said since that it is good; a moment is left to transactions that overlapped.
+-- The state of a delivery is consistent with its other columns. A refused address is not active, unless it was reactivated
+-- since; ten seconds of tolerance cover overlapping transactions.
 with newest as materialized (
     select id, state, reason, address_id, job_id, sent_at, changed_at from sereno.deliveries order by id desc limit %(window)s
 )
@@ -44,7 +44,7 @@ where case when newest.state in ('sent', 'delivered', 'read') then sent_at is nu
 order by newest.id limit 20;
 
 -- name: sending_has_a_job
--- What is being sent has a job that lives. Ten minutes are left to whoever looks for those of the dead.
+-- A delivery that is being sent has a live job. Maintenance has ten minutes to recover deliveries of dead jobs.
 select deliveries[1], 'it has been sending since ' || taken_at || ', and its job ' || job_id || ' is gone'
 from (select * from sereno.batches where job_id is not null limit %(window)s) as taken
 where taken_at < sereno.now() - interval '10 minutes'
@@ -52,7 +52,7 @@ where taken_at < sereno.now() - interval '10 minutes'
 order by deliveries[1] limit 20;
 
 -- name: waiting_is_queued
--- What waits to be sent, is being sent, or is to be asked about, is in a batch.
+-- A delivery that is pending, being sent or waiting for a receipt is in a batch.
 with waiting as materialized (
     select id, state, case when state = 'sent' then 'ask' else 'send' end as purpose
     from (select id, state, receipt_at from sereno.deliveries order by id desc limit %(window)s) as newest
@@ -67,7 +67,7 @@ where not exists (select from queued where queued.id = waiting.id and queued.pur
 order by waiting.id limit 20;
 
 -- name: pending_has_a_job
--- What has long been due has a job of its channel that will take it, or its channel is paused.
+-- A delivery that is long overdue has a job of its channel that will send it, or its channel is paused.
 with late as materialized (
     select deliveries[1] as id, channel, account, due_at from sereno.batches
     where purpose = 'send' and job_id is null and due_at < sereno.now() - interval '10 minutes'
@@ -84,7 +84,7 @@ where not exists (select from jobs where jobs.channel = late.channel and jobs.ac
 order by late.id limit 20;
 
 -- name: receipts_have_a_job
--- Whoever is to be asked what became of a delivery is asked, until the time for that is over.
+-- A delivery that waits for a receipt has a job that polls for it, until its time for that has ended.
 with late as materialized (
     select deliveries[1] as id, channel, account, due_at from sereno.batches
     where purpose = 'ask' and job_id is null and due_at < sereno.now() - interval '10 minutes' and ends_at > sereno.now()
@@ -93,18 +93,18 @@ with late as materialized (
 jobs as materialized (
     select distinct args ->> 'channel' as channel, args ->> 'account' as account from sereno.jobs where task = 'sereno.receipts'
 )
-select late.id, 'its receipt was to be asked for at ' || due_at || ', and no job asks by ' || late.channel
+select late.id, 'its receipt was to be polled at ' || due_at || ', and no job polls by ' || late.channel
 from late
 where not exists (select from jobs where jobs.channel = late.channel and jobs.account = late.account)
 order by late.id limit 20;
 
 -- name: inbox_delivered
--- What is in an inbox was delivered, to whom the inbox belongs. Its delivery may be in the archive by now.
-select told.id, 'its delivery ' || told.delivery_id || ' is ' || case
-           when delivery.recipient_id <> told.recipient_id then 'of somebody else' else coalesce(delivery.state, 'gone') end
-from (select id, delivery_id, recipient_id from sereno.inbox order by id desc limit %(window)s) as told
-left join sereno.deliveries as delivery on delivery.id = told.delivery_id
-where case when delivery.id is not null then delivery.state not in ('delivered', 'read') or delivery.recipient_id <> told.recipient_id
-           else not exists (select from sereno.archive_files where kind = 'deliveries' and told.delivery_id between first_id and last_id)
+-- An inbox entry was delivered to the owner of the inbox. Its delivery may be in the archive by now.
+select entry.id, 'its delivery ' || entry.delivery_id || ' is ' || case
+           when delivery.recipient_id <> entry.recipient_id then 'of another recipient' else coalesce(delivery.state, 'gone') end
+from (select id, delivery_id, recipient_id from sereno.inbox order by id desc limit %(window)s) as entry
+left join sereno.deliveries as delivery on delivery.id = entry.delivery_id
+where case when delivery.id is not null then delivery.state not in ('delivered', 'read') or delivery.recipient_id <> entry.recipient_id
+           else not exists (select from sereno.archive_files where kind = 'deliveries' and entry.delivery_id between first_id and last_id)
                 and not exists (select from sereno.archive_batches where kind = 'deliveries' and verified_at is null) end
-order by told.id limit 20;
+order by entry.id limit 20;

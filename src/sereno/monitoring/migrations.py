@@ -1,4 +1,4 @@
-"""How far the schema is. To bring it further takes the owner's rights, which no server has: `sereno migrate`."""
+"""The version of the schema. Migrating needs the privileges of the owner, which no server has: `sereno migrate`."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -7,13 +7,13 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.monitoring import health_queries
 
-# `changed`: what was applied under this number is not what this version has. `unknown`: a newer version applied it.
+# `changed`: the applied migration differs from the one in this version. `unknown`: a newer version applied it.
 State: TypeAlias = Literal["applied", "pending", "changed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationLine:
-    """One migration. `name`: null for one that this version does not know."""
+    """One migration. `name`: None for one that this version does not know."""
 
     number: int
     name: str | None
@@ -22,7 +22,7 @@ class MigrationLine:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """`is_current`: nothing is pending, and nothing was changed. `remedy`: what helps where it is not."""
+    """The migrations of a schema. `is_current`: none is pending or changed. `remedy`: what to do if it is not."""
 
     schema: str
     is_current: bool
@@ -32,7 +32,7 @@ class SchemaStatus:
 
 
 def status(schema: str) -> Operation[SchemaStatus]:
-    """What `sereno migrate --check` sees. Changes nothing."""
+    """Return the status of the schema, as `sereno migrate --check` shows it. Changes nothing."""
     applied = (yield from health_queries.applied()) or {}
     known = {each.number: each for each in migrations()}
     lines = [_line(number, known[number].name, known[number].checksum, applied.get(number)) for number in known]
@@ -41,7 +41,7 @@ def status(schema: str) -> Operation[SchemaStatus]:
     is_changed = any(line.state == "changed" for line in lines)
     remedy = None
     if is_changed:
-        remedy = "install the version of sereno that made the schema: what was applied is never edited"
+        remedy = "install the version of sereno that created the schema: applied migrations are never edited"
     elif pending:
         remedy = "run `sereno migrate` as the owner of the schema"
     return SchemaStatus(schema, remedy is None, pending, remedy, lines)

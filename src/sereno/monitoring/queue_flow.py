@@ -1,4 +1,4 @@
-"""What comes into each queue, what goes out of it, and when it will be empty."""
+"""Arrival and drain rates of each queue, and when it will be empty."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from sereno.monitoring.activity import MinuteRow
 from sereno.schedules import store as schedules
 from sereno.zones import moment
 
-# How far back the pictures go, and over which time a rate is taken.
+# Seconds: the time that charts cover, and the time over which a rate is measured.
 SPAN = 3600.0
 LATELY = 300.0
 MINUTE = 60.0
@@ -19,7 +19,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class QueueFlow:
-    """A queue with its last hour. Rates are jobs a minute, of the last five."""
+    """A queue with its last hour. Rates are in jobs per minute, over the last five minutes."""
 
     line: QueueLine
     minutes: list[MinuteRow]
@@ -29,7 +29,7 @@ class QueueFlow:
 
     @property
     def seconds_to_empty(self) -> float | None:
-        """As things go now; None where it does not get shorter, or nobody knows how long it is."""
+        """Return the seconds until it is empty at current rates; None if it does not shrink or has no exact length."""
         gain = self.drain - self.arrival
         ready = self.line.ready
         if not ready.value:
@@ -45,14 +45,14 @@ class QueueFlow:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All queues at one moment, by name."""
+    """All queues at one time, by name."""
 
     at: datetime
     queues: list[QueueFlow]
 
 
 def flow() -> Operation[Flow]:
-    """Every queue that has work, a worker or a pause."""
+    """Return every queue that has jobs, workers or a pause."""
     lines = yield from list_queues()
     came = yield from activity.arrived(LATELY)
     went = yield from activity.ended([line.queue for line in lines], SPAN)

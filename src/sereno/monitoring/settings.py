@@ -1,4 +1,4 @@
-"""Settings as a person sees them: each with where it came from, and without its secrets."""
+"""Settings for display: each with its source, and with secrets masked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class SettingLine:
 
 
 def list_settings(settings: Settings, sources: Mapping[str, str]) -> list[SettingLine]:
-    """All of them, in the order of the reference."""
+    """Return all settings, in the order of the reference."""
     return [
         SettingLine(name, masked(name, getattr(settings, name)), sources.get(name, "default"))
         for name in settings.__struct_fields__
@@ -26,7 +26,7 @@ def list_settings(settings: Settings, sources: Mapping[str, str]) -> list[Settin
 
 
 def masked(name: str, value: Any) -> Any:
-    """Passwords in addresses, and tokens, are nobody's to see."""
+    """Return the value with tokens and passwords in URLs masked."""
     if isinstance(value, Mapping):
         return {key: masked(name, part) for key, part in value.items()}
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What moves in the house, in a handful of figures: cheap enough to look at every second."""
+"""Key figures of the whole system, cheap enough to query every second."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from sereno.jobs.rows import Count
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`oldest_seconds`: how long the oldest ready job is due, in whole seconds."""
+    """Key figures. `oldest_seconds`: for how long the oldest ready job has been due, in whole seconds."""
 
     workers: int
     slots: int
@@ -25,7 +25,7 @@ class Snapshot:
 
 
 def snapshot() -> Operation[Snapshot]:
-    """Of the whole house."""
+    """Return the figures of the whole system."""
     lines = yield from list_queues()
     sessions = yield from job_queries.sessions()
     dead = yield from job_queries.dead_letters()

@@ -1,4 +1,4 @@
-"""Everything on one screen."""
+"""The status of the whole system."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,10 +14,9 @@ from sereno.zones import moment
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLine:
-    """Who keeps time, and how its last tick went; `holder` is None when no scheduler has run yet.
+    """The scheduler that leads, and its last tick; `holder` is None when no scheduler has run yet.
 
-    `lease_seconds`: what is left of its lease, less than nothing when it is gone. `lag_seconds`: how long the oldest
-    due schedule waits.
+    `lease_seconds`: the rest of its lease, negative once expired. `lag_seconds`: delay of the oldest due schedule.
     """
 
     schedules: dict[str, int]
@@ -38,7 +37,7 @@ class SchedulerLine:
 
 @dataclass(frozen=True, slots=True)
 class SystemStatus:
-    """The state of the house."""
+    """Workers, queues, dead jobs, pauses and the scheduler."""
 
     schema_version: int
     workers_alive: int
@@ -52,7 +51,7 @@ class SystemStatus:
 
 
 def status() -> Operation[SystemStatus]:
-    """A handful of bounded looks, and a count of the schedules."""
+    """Return the status, from a few bounded queries and a count of the schedules."""
     version = yield from job_queries.schema_version()
     sessions = yield from job_queries.sessions()
     alive = [session for session in sessions if session.state == "alive"]
@@ -61,13 +60,13 @@ def status() -> Operation[SystemStatus]:
     following = yield from job_queries.next_scheduled()
     oldest = yield from job_queries.oldest_transaction()
     pauses = yield from job_queries.pauses()
-    keeper = yield from scheduler()
+    leader = yield from scheduler()
     slots = sum(sum(session.queues.values()) for session in alive)
-    return SystemStatus(version, len(alive), slots, queues, dead, following, oldest, pauses, keeper)
+    return SystemStatus(version, len(alive), slots, queues, dead, following, oldest, pauses, leader)
 
 
 def scheduler() -> Operation[SchedulerLine]:
-    """Who keeps time."""
+    """Return the scheduler that leads, and the schedules by state."""
     counts = yield from schedules.count(ScheduleFilter(), BOUND)
     row = yield from schedules.scheduler()
     now = moment((yield from schedules.clock()))

@@ -1,4 +1,4 @@
-"""What is kept, for how long, and what leaves next."""
+"""Stored history by day, and when each day is dropped."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -7,13 +7,13 @@ from sereno.database.statement import Operation
 from sereno.monitoring import storage_queries
 from sereno.monitoring.storage_queries import DayRow, TableRow
 
-# A retention may be any number of days; a calendar ends.
+# Largest retention in days that is added to a date: a date cannot exceed the year 9999.
 MOST_DAYS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDay:
-    """A day of finished jobs. `leaves`: the day on which a worker drops it; `is_overdue`: that day has come."""
+    """A day of finished jobs. `leaves`: the day on which a worker drops it; `is_overdue`: that day has passed."""
 
     day: date
     rows: int
@@ -24,7 +24,7 @@ class StoredDay:
 
 @dataclass(frozen=True, slots=True)
 class StoredDays:
-    """The history by days, the oldest first, and what else is kept."""
+    """The history by days, oldest first, and the other tables with a retention."""
 
     today: date
     days: list[StoredDay]
@@ -42,14 +42,14 @@ class StoredDays:
 
 
 def kept(keep_days: int) -> Operation[StoredDays]:
-    """`keep_days`: as the settings say."""
+    """Return the stored days. `keep_days`: the retention in the settings."""
     today = yield from storage_queries.today()
     days = yield from storage_queries.days()
     tables = {table.name: table for table in (yield from storage_queries.tables())}
-    past = [_kept(row, keep_days, today) for row in days if row.day <= today]
+    past = [_stored_day(row, keep_days, today) for row in days if row.day <= today]
     return StoredDays(today, past, tables.get("history_dead"), tables.get("fires"), tables.get("logs"))
 
 
-def _kept(row: DayRow, keep_days: int, today: date) -> StoredDay:
+def _stored_day(row: DayRow, keep_days: int, today: date) -> StoredDay:
     leaves = row.day + timedelta(days=min(keep_days, MOST_DAYS) + 1)
     return StoredDay(row.day, row.rows, row.bytes, leaves, leaves <= today)

@@ -1,4 +1,4 @@
-"""How large things have become, as the server itself estimates it."""
+"""Sizes of tables, from the statistics of PostgreSQL."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -10,7 +10,7 @@ _sql = queries("monitoring/storage_queries")
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A table with its indexes. `rows` and `dead`: about so many. `parts`: partitions by the day."""
+    """A table with its indexes. `rows` and `dead` are estimates. `parts`: daily partitions."""
 
     name: str
     parts: int
@@ -22,7 +22,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class DayRow:
-    """A day of the history. `rows`: about so many."""
+    """A day of the history. `rows` is an estimate."""
 
     day: date
     rows: int
@@ -30,16 +30,16 @@ class DayRow:
 
 
 def tables() -> Operation[list[TableRow]]:
-    """The largest first."""
+    """Return the tables, largest first."""
     return [TableRow(*row) for row in (yield Statement(_sql["tables"]))]
 
 
 def days() -> Operation[list[DayRow]]:
-    """The oldest first; also days to come, which are made ahead of time."""
+    """Return the days, oldest first; including future days, whose partitions are created ahead of time."""
     return [DayRow(*row) for row in (yield Statement(_sql["days"]))]
 
 
 def today() -> Operation[date]:
-    """By the clock of the database, in UTC."""
+    """Return today's date in UTC, by the clock of the database."""
     found: date = (yield Statement(_sql["today"]))[0][0]
     return found

@@ -1,7 +1,7 @@
--- How large things have become, from the server's own figures: nothing is counted.
+-- Sizes of tables from the statistics of PostgreSQL; no rows are counted.
 
 -- name: tables
--- Our tables with their indexes, the largest first; partitions by the day are one table.
+-- Tables of sereno with their indexes, largest first; daily partitions are summed into one table.
 with own as materialized (
     select child.oid, child.reltuples,
            case when child.relname ~ '_([0-9]{8}|default)$' then coalesce(parent.relname, child.relname) else child.relname end as name
@@ -19,7 +19,7 @@ group by name
 order by 3 desc, 1;
 
 -- name: days
--- The days of the history: about how many jobs each holds, and in how many bytes.
+-- The days of the history, with the estimated number of jobs and the size in bytes.
 select to_date(right(child.relname, 8), 'YYYYMMDD'), greatest(child.reltuples, n_live_tup, 0)::bigint,
        coalesce(pg_total_relation_size(child.oid), 0)
 from pg_inherits

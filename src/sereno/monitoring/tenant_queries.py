@@ -1,4 +1,4 @@
-"""Tenants: who has how much of the house, and how one of them stands. Every look has a bound."""
+"""Queries about tenants: the share of each in the total work, and the state of one. Every query is bounded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ _sql = queries("monitoring/tenant_queries")
 
 Sort = Literal["seconds", "jobs", "failed", "deliveries", "name"]
 
-# Of one tenant's schedules, so many are counted.
+# Schedules of one tenant are counted up to this number.
 SCHEDULE_BOUND = 1000
-# Jobs of one tenant are looked for among so many of the newest: live, dead, and ended otherwise.
+# Newest live, dead and otherwise finished jobs that are searched for those of one tenant.
 WINDOW = 10_000
-MOST_GATES = 20
+MOST_LIMITERS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class TenantLine:
-    """What was done for a tenant in a span. `house`: seconds of work for everybody. `schedules`: up to a bound."""
+    """The work of a tenant in a span. `house`: seconds of work of all tenants. `schedules`: counted up to a bound."""
 
     tenant: str
     ended: int
@@ -37,12 +37,12 @@ class TenantLine:
 
     @property
     def share(self) -> float:
-        """Of all the work that was done, from 0 to 1."""
+        """Return the share of the tenant in all work, from 0 to 1."""
         return min(1.0, self.seconds / self.house) if self.house > 0 else 0.0
 
 
 class TenantHour(NamedTuple):
-    """Seconds of work in the hour that began then; for everybody, where there is no name."""
+    """Seconds of work in the hour that starts at `at`; the total where `tenant` is None."""
 
     at: datetime
     tenant: str | None
@@ -51,7 +51,7 @@ class TenantHour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TenantState:
-    """Whether it is stopped, by whom and why; what it weighs, if that is not 1."""
+    """The pause of a tenant, if any; and its weight, if that is not 1."""
 
     paused_at: datetime | None
     paused_by: str | None
@@ -61,7 +61,7 @@ class TenantState:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimiter:
-    """Its own part of a limit that is kept by tenant."""
+    """The limiter of a tenant in a limit that counts by tenant."""
 
     name: str
     kind: str
@@ -93,7 +93,7 @@ def list_tenants(
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[TenantLine]]:
-    """Who had work done or was told something in the last so many seconds, and who is stopped. `part`: of a name."""
+    """Return tenants with jobs or deliveries in the last `since` seconds, or with a pause. `part`: part of a name."""
     pattern = f"%{like_exactly(part)}%" if part else None
     given = {"since": since, "pattern": pattern, "sort": sort, "limit": limit, "skip": skip, "bound": SCHEDULE_BOUND}
     given["terms"] = None if search_params is None else search_params.terms
@@ -101,13 +101,13 @@ def list_tenants(
 
 
 def hours(since: float, *, tenant: str | None = None, most: int = 10) -> Operation[list[TenantHour]]:
-    """For those who had most, or for one, and for everybody; the oldest first."""
+    """Return the hours of the tenants with most work, or of one, and of the total; oldest first."""
     rows = yield Statement(_sql["hours"], {"since": since, "tenant": tenant, "most": most})
     return [TenantHour(*row) for row in rows]
 
 
 def states(tenant: str) -> Operation[Mapping[str, int]]:
-    """How many of its jobs are in each state, among the newest."""
+    """Return how many of the tenant's newest jobs are in each state."""
     rows = yield Statement(_sql["states"], {"tenant": tenant, "window": WINDOW})
     return dict(rows)
 
@@ -118,5 +118,5 @@ def standing(tenant: str) -> Operation[TenantState]:
 
 
 def limiters(tenant: str) -> Operation[list[TenantLimiter]]:
-    rows = yield Statement(_sql["limiters"], {"tenant": tenant, "most": MOST_GATES})
+    rows = yield Statement(_sql["limiters"], {"tenant": tenant, "most": MOST_LIMITERS})
     return [_limiter.decode(row[0]) for row in rows]

@@ -1,8 +1,8 @@
--- Tenants, as far as something was done for them lately: who has how much of the house, and how one of them stands.
+-- Tenants with recent activity: the share of each in the total work, and the state of one.
 
 -- name: list
--- Who had work done, was told something, or is stopped; with what else is known of those on the page. Schedules are counted
--- up to a bound, and only for them. `house`: seconds of work for everybody, also without a tenant.
+-- Tenants with jobs or deliveries in the span, or with a pause. Schedules are counted up to a bound, only for the tenants on
+-- the page. `house`: seconds of work of all jobs, also of those without a tenant.
 with clock as materialized (
     select date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC') as begun
 ),
@@ -10,7 +10,7 @@ work as materialized (
     select tenant, sum(ended)::bigint as ended, sum(failed)::bigint as failed, sum(seconds) as seconds
     from sereno.tenant_hours where hour >= (select begun from clock) group by tenant
 ),
-post as materialized (
+notified as materialized (
     select tenant, sum(matched)::bigint as deliveries
     from sereno.delivery_tenant_hours where hour >= (select begun from clock) and tenant <> '' group by tenant
 ),
@@ -24,7 +24,7 @@ house as materialized (
 every as (
     select tenant, coalesce(ended, 0) as ended, coalesce(failed, 0) as failed, coalesce(seconds, 0) as seconds,
            coalesce(deliveries, 0) as deliveries, paused_at
-    from work full join post using (tenant) full join stopped using (tenant)
+    from work full join notified using (tenant) full join stopped using (tenant)
 ),
 page as materialized (
     select *
@@ -52,7 +52,7 @@ from (select page.*, house.seconds as house, weights.weight,
                     when 'jobs' then ended when 'name' then 0 else page.seconds end desc, page.tenant) as line;
 
 -- name: hours
--- Seconds of work by the hour for those who had most, or for one; and for everybody, which has no name.
+-- Seconds of work by hour for the tenants with most work, or for one; and in total, with a null tenant.
 with clock as materialized (
     select date_trunc('hour', sereno.now() - make_interval(secs => %(since)s), 'UTC') as begun
 ),
@@ -71,7 +71,7 @@ from sereno.minutes where minute >= (select begun from clock) group by 1
 order by 1, 2;
 
 -- name: states
--- Jobs of one tenant by state: among the newest that live, that are dead, and that ended otherwise.
+-- Jobs of one tenant by state, among the newest live, dead and otherwise finished jobs.
 select state, count(*)
 from ((select state, tenant from sereno.jobs order by id desc limit %(window)s)
       union all
@@ -83,7 +83,7 @@ where tenant = %(tenant)s
 group by state;
 
 -- name: standing
--- Whether it is stopped, by whom and why, and what it weighs.
+-- The pause of a tenant, if any, and its weight.
 select row_to_json(line)::text
 from (select pauses.paused_at, pauses.paused_by, pauses.note, weights.weight
       from (values (%(tenant)s::text)) as wanted(tenant)
@@ -91,13 +91,13 @@ from (select pauses.paused_at, pauses.paused_by, pauses.note, weights.weight
       left join sereno.weights on weights.key = wanted.tenant) as line;
 
 -- name: limiters
--- Its own part of the limits that are kept by tenant; also of those that it has not used yet.
+-- The limiters of a tenant in limits that count by tenant; including those that it has not used yet.
 with clock as materialized (select sereno.now() as now),
-kept as materialized (
+by_tenant as materialized (
     select * from sereno.limits where key = '{tenant}' order by name limit %(most)s
 )
 select row_to_json(line)::text
-from (select kept.name, kept.kind, kept.slots, kept.units, kept.period, kept.burst, coalesce(sereno.slots_taken(limiter.held), 0) as taken,
+from (select by_tenant.name, by_tenant.kind, by_tenant.slots, by_tenant.units, by_tenant.period, by_tenant.burst, coalesce(sereno.slots_taken(limiter.held), 0) as taken,
              case when limiter.closed_until > clock.now then limiter.closed_until end as closed_until
-      from clock cross join kept left join sereno.limiters limiter on limiter.id = sereno.limiter_of(kept.name, %(tenant)s)
-      order by kept.name) as line;
+      from clock cross join by_tenant left join sereno.limiters limiter on limiter.id = sereno.limiter_of(by_tenant.name, %(tenant)s)
+      order by by_tenant.name) as line;

@@ -1,4 +1,4 @@
-"""Tenants as a person sees them: all of them by what they take, and everything of one in one place."""
+"""Tenants for display: a list by usage, and the details of one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from sereno.search.sql_terms import SearchParams
 from sereno.text import check_text
 
 DAY = 86_400.0
-# As long as minutes are kept, by which the whole house is measured.
+# Seconds: the retention of minute statistics, by which the total is measured.
 LONGEST = 7 * DAY
-# A list goes no further: whoever looks for one has its name.
+# Last row that paging can reach; search by name beyond it.
 DEEPEST = 10_000
 TOP = 10
-# Schedules on the page of a tenant: those that failed, those that are due next.
+# Schedules that are read, and those that the page of a tenant shows as failing or due next.
 MOST_SCHEDULES = 200
 SHOWN_SCHEDULES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TenantDetail:
-    """One tenant. `figures`: None where nothing was done for it. `hours`: with the whole house beside it.
+    """One tenant. `figures`: None without any work. `hours`: with the total.
 
-    `states`: of its newest jobs. `schedules`: by state; `failing`: those whose last run failed, of the first two
-    hundred; `coming`: those that are due next.
+    `states`: of its newest jobs. `schedules`: counts by state; `failing`: schedules whose last run failed, among the
+    first two hundred; `coming`: schedules that are due next.
     """
 
     name: str
@@ -54,22 +54,22 @@ def list_tenants(
     limit: int = 50,
     skip: int = 0,
 ) -> Operation[list[TenantLine]]:
-    """Those for whom something was done, or who are stopped; the busiest first. `search_params`: what a search asks."""
+    """Return tenants with recent work or a pause, busiest first. `search_params`: the terms of a search."""
     check_text("tenant", part)
     check_span(since)
     if not 0 <= skip <= DEEPEST:
-        raise InvalidArguments(f"a list of tenants goes to {DEEPEST:,}: look for a name")
+        raise InvalidArguments(f"a list of tenants ends at {DEEPEST:,}: search for a name")
     return tenant_queries.list_tenants(since, part=part, search_params=search_params, sort=sort, limit=limit, skip=skip)
 
 
 def hours(*, since: float = DAY, most: int = TOP) -> Operation[list[TenantHour]]:
-    """Seconds of work by the hour for those who had most, and for everybody."""
+    """Return the seconds of work by hour for the tenants with most work, and in total."""
     check_span(since)
     return tenant_queries.hours(since, most=most)
 
 
 def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
-    """Everything of one; there is always something to say of a name, be it that nobody knows it."""
+    """Return the details of a tenant. An unknown name is no error: its details are empty."""
     check_text("tenant", name)
     check_span(since)
     wanted = ScheduleFilter(tenant=name)
@@ -90,4 +90,4 @@ def show(name: str, *, since: float = DAY) -> Operation[TenantDetail]:
 
 def check_span(since: float) -> None:
     if not 0 < since <= LONGEST:
-        raise InvalidArguments(f"since {since:g}: the work of tenants can be seen for {LONGEST:g} seconds")
+        raise InvalidArguments(f"since {since:g}: the work of tenants is retained for {LONGEST:g} seconds")

@@ -1,4 +1,4 @@
-"""Prove the invariants on a live database: one read-only snapshot, plain questions, bounded answers."""
+"""Checks the invariants on a live database, in one read-only snapshot with bounded queries."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ from sereno.database.migrate import migrations
 from sereno.database.statement import Operation
 from sereno.monitoring import health_queries, invariants
 
-# Beyond the lease, a worker needs this long to notice a dead session and take its jobs back.
+# Seconds beyond the lease in which a worker notices a dead session and recovers its jobs.
 GRACE = 10.0
-# No question takes longer.
+# Statement timeout of each query, in seconds.
 TIMEOUT = 60.0
-# The newest rows are looked at, so that it stays cheap on a table of any size.
+# Newest rows that are checked, so that the cost does not depend on the size of a table.
 WINDOW = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A row that breaks a promise."""
+    """A row that violates an invariant."""
 
     id: int
     what: str
@@ -24,7 +24,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class InvariantResult:
-    """A promise, and the rows that break it: none, one hopes; twenty at most."""
+    """An invariant and the rows that violate it, at most twenty."""
 
     name: str
     promise: str
@@ -36,7 +36,7 @@ class InvariantResult:
 
 
 def verify(*, lease: float, window: int | None = WINDOW, timeout: float = TIMEOUT) -> Operation[list[InvariantResult]]:
-    """Every promise. It must be the first thing in its transaction. `window=None`: look at every row."""
+    """Check every invariant. It must be first in its transaction. `window=None`: check every row."""
     yield from invariants.begin(timeout)
     found = []
     for name, promise in invariants.PROMISES.items():

@@ -31,7 +31,7 @@ def test_revoked_by_number(sereno: Command) -> None:
     assert made["secret"].startswith("srn_")
     assert made["token"]["role"] == "viewer"
     result = sereno("token", "revoke", str(made["token"]["id"]))
-    assert (result.exit_code, "'me' opens nothing" in result.stderr) == (0, True)
+    assert (result.exit_code, "Revoked the token 'me'" in result.stderr) == (0, True)
 
 
 def test_what_cannot_be_made(sereno: Command) -> None:

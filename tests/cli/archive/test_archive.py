@@ -113,14 +113,14 @@ def test_status_list_and_show(sereno: Command, connection: psycopg.Connection, o
     assert sereno("archive", "list", "--state", "failed", "--fail-empty", **on).exit_code == 7
     connection.execute("update sereno.archive_files set failed_at = sereno.now(), error = E'bad \\x1b[31m'")
     table = sereno("archive", "status", "-o", "table", **on).stdout
-    assert "its rows are NOT held any more" in table
+    assert "its rows are NOT in the database any more" in table
     assert "\x1b[31m" not in table
 
 
 @pytest.mark.usefixtures("filled")
 def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, str]) -> None:
     dry = sereno("archive", "restore", "job", "3", "--dry-run", **on)
-    assert dry.stdout == "1 row of jobs would come back. Nothing was done.\n"
+    assert dry.stdout == "Would restore 1 row of jobs.\n"
     assert one(connection, "select count(*) from sereno.history") == 0
     done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **on)
     assert done.exit_code == 0, done.stderr
@@ -236,7 +236,7 @@ def test_verify_finds_what_is_broken(
     files = one(connection, "select count(*) from sereno.archive_files")
     sound = sereno("archive", "verify", **on)
     assert (sound.exit_code, sound.stderr) == (0, "")
-    assert sound.stdout.startswith(f"{files} files of {files} are as they were verified")
+    assert sound.stdout.startswith(f"{files} files of {files} intact")
     assert one(connection, "select count(*) from sereno.archive_files where checked_at > verified_at") == files
     objects = [row[0] for row in connection.execute("select object from sereno.archive_files order by object")]
     short, flipped, gone, alone = (place / name for name in objects[:4])

@@ -62,42 +62,42 @@ def test_a_table_fits_its_terminal(
     text = screen(["limit", "list"], database_url, tmp_path, width)
     lines = text.splitlines()
     assert "50 a minute, burst 5" in text or "50 a minute, burst 1" in text
-    assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("Changed by hand"))
+    assert all(len(line.rstrip()) <= width for line in lines if not line.startswith("Overridden"))
     wide = 140
     if width == wide:
         assert "100 a minute, burst 10" in text
         assert "each {tenant}" in text
         assert "changed by" in lines[0]
     else:
-        assert "Changed by hand: ifood;" in text
+        assert "Overridden: ifood;" in text
 
 
 def test_set_says_what_holds_and_how_to_go_back(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "ifood", "--rate", "50", "--per", "1m", "--burst", "5", "--note", "they asked")
     assert result.exit_code == 0
     assert "ifood: 50 a minute, burst 5." in result.stderr
-    assert "`sereno limit reset ifood` goes back to 100 a minute, burst 10" in result.stderr
+    assert "`sereno limit reset ifood` restores 100 a minute, burst 10" in result.stderr
     page = sereno("limit", "show", "ifood").stdout
-    assert "says        50 a minute, burst 5" in page
-    assert "code says   100 a minute, burst 10  (shop)" in page
+    assert "value       50 a minute, burst 5" in page
+    assert "declared    100 a minute, burst 10  (shop)" in page
     assert ": they asked" in page
-    assert "ifood: 100 a minute, burst 10, as the code says." in sereno("limit", "reset", "ifood").stderr
+    assert "ifood: 100 a minute, burst 10, as declared." in sereno("limit", "reset", "ifood").stderr
     assert "changed" not in sereno("limit", "show", "ifood").stdout
     assert [action for _, action, _ in limited.audit()] == ["limit.set", "limit.reset"]
 
 
 def test_no_slots_stop_everything_and_it_says_so(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "sync.concurrency", "--slots", "0")
-    assert "sync.concurrency: 0 at once; nothing starts under it." in result.stderr
+    assert "sync.concurrency: 0 at once; no job starts under it." in result.stderr
 
 
 def test_a_whole_queue(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "--queue", "mail", "--slots", "5")
     assert "queue.mail.concurrency: 5 at once, for the whole queue 'mail'." in result.stderr
-    assert "takes it away" in result.stderr
+    assert "removes it" in result.stderr
     assert sereno("limit", "set", "--queue", "mail", "--rate", "10").exit_code == 0
     assert listed(sereno)["queue.mail.rate"]["queue"] == "mail"
-    assert "gone; no code declares it" in sereno("limit", "reset", "queue.mail.concurrency").stderr
+    assert "removed; no code declares it" in sereno("limit", "reset", "queue.mail.concurrency").stderr
     assert "queue.mail.concurrency" not in listed(sereno)
 
 
@@ -125,11 +125,11 @@ def test_more_keys_than_are_shown(sereno: Command, limited: ManualWorker) -> Non
 
 
 def test_weights(sereno: Command, limited: ManualWorker) -> None:
-    assert "Every fair key weighs 1." in sereno("limit", "weights", "-o", "table").stderr
-    assert "'r1' gets 3 turns for one of the others" in sereno("limit", "weigh", "r1", "3").stderr
+    assert "Every fair key has weight 1." in sereno("limit", "weights", "-o", "table").stderr
+    assert "'r1' gets 3 turns for each turn of the others" in sereno("limit", "weigh", "r1", "3").stderr
     (line,) = json.loads(sereno("limit", "weights", "-o", "json").stdout)["items"]
     assert (line["key"], line["weight"]) == ("r1", 3.0)
-    assert "is as everybody else" in sereno("limit", "weigh", "r1", "1").stderr
+    assert "has the default weight of 1" in sereno("limit", "weigh", "r1", "1").stderr
     assert one(limited.connection, "select count(*) from sereno.weights") == 0
 
 
@@ -182,4 +182,4 @@ def test_what_is_wrong_and_what_to_do(
 def test_without_a_database_that_is_what_is_wrong(process: Process) -> None:
     done = process("limit", "show", "ifood", SERENO_DATABASE_URL="")
     assert done.returncode == 3
-    assert "no database is named" in done.stderr
+    assert "no database is configured" in done.stderr

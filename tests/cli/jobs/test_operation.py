@@ -70,7 +70,7 @@ def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
     for verb in ("show", "stop"):
         missing = sereno("operation", verb, 7)
         assert missing.exit_code != 0
-        assert "there is no operation 7" in missing.stderr
+        assert "no operation 7" in missing.stderr
 
 
 async def test_it_is_followed_until_it_is_over(app: Sereno, process: Process, work: Any) -> None:

@@ -49,7 +49,7 @@ def test_a_rule_is_set_seen_tried_and_removed(
     assert sereno("alert", "remove", "late").exit_code == 0
     for again in (sereno("alert", "remove", "late"), sereno("alert", "test", "late")):
         assert again.exit_code != 0
-        assert "there is no alert rule 'late': sereno alert rules" in again.output
+        assert "no alert rule 'late': see sereno alert rules" in again.output
 
 
 def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, connection: psycopg.Connection) -> None:
@@ -67,7 +67,7 @@ def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, c
     assert sereno("alert", "silence", number, "--off").exit_code == 0
     assert one(connection, "select silenced_until from sereno.alerts") is None
     assert sereno("alert", "silence", number).exit_code != 0
-    assert "there is no open alert 999" in sereno("alert", "silence", "999", "--off").output
+    assert "no open alert 999" in sereno("alert", "silence", "999", "--off").output
 
 
 def test_what_makes_no_sense_is_said(sereno: Command, manual: ManualWorker) -> None:

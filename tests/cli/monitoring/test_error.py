@@ -64,7 +64,7 @@ def test_a_known_one_is_muted_for_a_while(sereno: Command) -> None:
     page = sereno("error", "show", KIND).stdout
     assert "they are on it" in page
     assert "muted" in page
-    assert "is heard again" in sereno("error", "mute", KIND, "--off").stderr
+    assert "is not muted any more" in sereno("error", "mute", KIND, "--off").stderr
     assert len(json.loads(sereno("error", "list", "-o", "json").stdout)["items"]) == 2
 
 
@@ -88,4 +88,4 @@ def test_what_makes_no_sense_is_refused(sereno: Command, words: list[str], code:
 
 
 def test_nothing_has_failed(sereno: Command) -> None:
-    assert "Nothing has failed in the last 24h." in sereno("error", "list", "-o", "table").output
+    assert "No failure in the last 24h." in sereno("error", "list", "-o", "table").output

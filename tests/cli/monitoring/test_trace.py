@@ -22,7 +22,7 @@ def test_lines_of_time(sereno: Command, manual: ManualWorker) -> None:
 def test_what_is_not_there_and_what_makes_no_sense(sereno: Command, manual: ManualWorker) -> None:
     missing = sereno("trace", "nobody")
     assert missing.exit_code != 0
-    assert "nothing carries the trace 'nobody'" in missing.output
+    assert "no job or event has the trace 'nobody'" in missing.output
     assert sereno("trace", "--subject", "x", "-o", "json").exit_code == 0
     for wrong in ((), ("abc", "--job", "1"), ("--job", "-1")):
         assert sereno("trace", *wrong).exit_code == 2

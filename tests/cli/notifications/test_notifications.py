@@ -143,7 +143,7 @@ def test_notify_writes_an_event_once(sereno: Command, shop: str, connection: psy
     words = ("event", "notify", "tender.published", '{"code": "T9"}', "--subject", "T9", "--to", "user:7", "-a", shop)
     first, again = sereno(*words), sereno(*words)
     assert ok(first) == ok(again)
-    assert "Made: to 1 named, by pager, in_app" in first.stderr
+    assert "Created: to 1 named, by pager, in_app" in first.stderr
     assert "already" in again.stderr
     assert one(connection, "select count(*) from sereno.events where audience = '{user:7}'") == 1
     assert one(connection, "select count(*) from sereno.jobs where task = 'sereno.fan_out'") == 1
@@ -217,7 +217,7 @@ def test_receipts_are_shown(sereno: Command, told: Told, connection: psycopg.Con
 def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
     failed, sent = _id(sereno, "fails"), _id(sereno, "user:7")
     result = sereno("delivery", "requeue", failed, sent, "-a", shop)
-    assert "Sent back to work: 1 delivery." in ok(result)
+    assert "Requeued: 1 delivery." in ok(result)
     assert f"or unknown: {sent}" in result.stderr
     assert one(connection, "select state from sereno.deliveries where id = %s", failed) == "pending"
     assert one(connection, "select subject from sereno.audit where action = 'delivery.requeue'") == f"delivery {failed}"
@@ -238,9 +238,9 @@ def test_requeue_by_filter_counts_first_and_wants_a_yes(
     assert refused.exit_code == 8
     assert "3 deliveries" in refused.stderr
     assert one(connection, "select count(*) from sereno.deliveries where reason = 'requeued'") == 0
-    assert "Sent back to work: 1 delivery." in ok(sereno(*words, "--state", "failed", "--yes"))
-    assert "Sent back to work: 2 deliveries." in ok(sereno(*words, "--yes"))
-    assert "Nothing matched" in ok(sereno(*words, "--state", "sent", "--yes"))
+    assert "Requeued: 1 delivery." in ok(sereno(*words, "--state", "failed", "--yes"))
+    assert "Requeued: 2 deliveries." in ok(sereno(*words, "--yes"))
+    assert "No delivery matched" in ok(sereno(*words, "--state", "sent", "--yes"))
     assert sereno(*words, "--yes", "--fail-empty").exit_code == 7
     assert sereno("delivery", "requeue", "-a", shop).exit_code == 2
     assert sereno("delivery", "requeue", "1", "--state", "failed", "-a", shop).exit_code == 2
@@ -299,7 +299,7 @@ def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, conne
     assert "no spaces" in spaced.stderr
     assert one(connection, "select count(*) from sereno.recipients") == 0
     strange = sereno("recipient", "set", "user:7", "--channel", "fax=1", "-a", shop)
-    assert "does not know: fax" in strange.stderr
+    assert "Not declared by this application: fax" in strange.stderr
     for words in (
         ["user:7"],
         ["user:7", "--default", "--on"],
@@ -361,7 +361,7 @@ def test_channels_are_listed_paused_and_resumed(
     before = one(connection, jobs)
     assert "was not paused" in sereno("channel", "resume", "pager", "--account", "r42", "-a", shop).stderr
     resumed = sereno("channel", "resume", "pager", "-a", shop)
-    assert "goes on" in resumed.stderr, resumed.stderr
+    assert "is resumed" in resumed.stderr, resumed.stderr
     assert one(connection, jobs) > before
     assert "was not paused" in sereno("channel", "resume", "pager", "-a", shop).stderr
     actions = [row[0] for row in connection.execute("select action from sereno.audit order by id")]

@@ -81,7 +81,7 @@ def test_preview_with_a_payload_and_with_the_last_event(
     asked = ("template", "preview", "tender.published", "email")
     shown = sereno(*asked, "--payload", '{"code": "<T1>"}', "--recipient", "ada").stdout
     assert shown == "title\nTender <T1>\n\nhtml\n<p>&lt;T1&gt;, ada</p>\n\n"
-    assert "There was no event" in sereno(*asked, "--last").stderr
+    assert "No event" in sereno(*asked, "--last").stderr
     event = app.event("tender.published", Tender, channels=["in_app"])
     event.notify(Tender("T1"), to="u")
     event.notify(Tender("T2"), to="u")
@@ -102,7 +102,7 @@ def test_preview_knows_the_functions_of_the_code(sereno: Command, app: Sereno, w
 def test_lint_ends_with_1_when_something_is_wrong(sereno: Command, app: Sereno, words: Path) -> None:
     fine = sereno("template", "lint", "-a", "shop.py", "-o", "table")
     assert (fine.exit_code, fine.stdout) == (0, "")
-    assert "1 template, nothing wrong." in fine.stderr
+    assert "1 template, no problems." in fine.stderr
     (words / "expo.body.j2").write_text("{{ amount }}")
     (words / "expo.pt.title.j2").write_text("{{ code }}" + "x" * 70)
     result = sereno("template", "lint", "-a", "shop.py", "-o", "json")
@@ -129,8 +129,8 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
 @pytest.mark.parametrize(
     ("words_of_command", "code", "said"),
     [
-        (["show", "nothing", "email"], 7, "There is no template for nothing by email"),
-        (["preview", "nothing", "email", "--payload", "{}"], 7, "There is no template for nothing by email"),
+        (["show", "nothing", "email"], 7, "No template for nothing by email"),
+        (["preview", "nothing", "email", "--payload", "{}"], 7, "No template for nothing by email"),
         (["preview", "tender.published", "email"], 2, "Give --payload JSON, or --last"),
         (["preview", "tender.published", "email", "--payload", "{}", "--last"], 2, "Give --payload JSON, or --last"),
         (["preview", "tender.published", "email", "--payload", "[1]"], 2, "must be a JSON object"),
@@ -141,7 +141,7 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
         (["set", "tender.published", "email", "body", "binary.j2"], 2, "text in UTF-8"),
         (["set", "tender.published", "email", "body", "good.j2", "--locale", "../x"], 2, "is not a locale"),
         (["set", "../x", "email", "body", "good.j2"], 2, "use letters, digits"),
-        (["delete", "tender.published", "email", "title"], 7, "There is no row"),
+        (["delete", "tender.published", "email", "title"], 7, "No template row"),
         (["list", "--schema", "elsewhere"], 5, "sereno migrate"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",

@@ -73,7 +73,7 @@ def test_a_filter_finds_what_it_names_and_needs_yes(
 
 def test_a_key_of_another_tenant_is_not_meant(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "a1", "--every", "1h", "--tenant", "r1")
-    assert "Nothing matched" in sereno("schedule", "delete", "a1", "--tenant", "r2").stdout
+    assert "No schedule matched" in sereno("schedule", "delete", "a1", "--tenant", "r2").stdout
     assert state(connection, "a1") == "enabled"
 
 
@@ -131,7 +131,7 @@ def test_somebody_at_a_terminal_is_asked(
     assert state(connection, "a1") == "paused"
     # There is no third answer: nobody is asked about nothing.
     nothing = sereno("schedule", "pause", "nope:*")
-    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "Nothing matched: nothing was done.\n", "")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "No schedule matched: nothing was changed.\n", "")
     assert sereno("schedule", "pause", "nope:*", "--fail-empty").exit_code == 7
 
 
@@ -319,7 +319,7 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
     refused = sereno(*words)
     assert refused.exit_code == 8
     assert "3 jobs" in refused.stderr
-    assert "Made 3 jobs." in sereno(*words, "--yes").stdout
+    assert "Created 3 jobs." in sereno(*words, "--yes").stdout
     made = connection.execute("select args ->> 'on', planned_at from sereno.jobs order by id").fetchall()
     assert [on for on, _ in made] == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert made[0][1] == datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -332,7 +332,7 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
     assert json.loads(sereno(*words, "-o", "json").stdout)["jobs"] == []
     nothing = sereno(*words)
     assert nothing.exit_code == 0
-    assert nothing.stdout.endswith("3 instants, 3 of them done before. Nothing to make.\n")
+    assert nothing.stdout.endswith("3 instants, 3 of them done before. Nothing to create.\n")
     assert nothing.stderr == ""
     assert audited(connection, "schedule.backfill") == 1
 
@@ -346,7 +346,7 @@ def test_backfill_keeps_its_rate_across_batches(
     add(sereno, "k", "--cron", "* * * * *", "--expires-after", "5s")
     result = sereno("schedule", "backfill", "k", "2026-01-01T00:00", "2026-01-01T19:59", "--rate", "10/s", "--yes")
     assert "… and 1,180 more" in result.stdout
-    assert "Made 1,200 jobs." in result.stdout
+    assert "Created 1,200 jobs." in result.stdout
     moments = [at for (at,) in connection.execute("select run_at from sereno.jobs order by planned_at")]
     gaps = [round((later - earlier).total_seconds(), 3) for earlier, later in pairwise(moments)]
     assert min(gaps) == 0.1
@@ -366,11 +366,11 @@ def slowly(
 def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> None:
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     result = sereno("schedule", "backfill", "k", "2026-01-01", "2026-03-01", "--yes")
-    assert "Made 2 jobs." in result.stdout
+    assert "Created 2 jobs." in result.stdout
     assert "59 instants, 0 of them done before: at most 59 jobs to make." in result.stdout
-    assert "57 instants made none: a job with their unique key was there." in result.stderr
+    assert "57 instants created no job: a job with their unique key exists." in result.stderr
     asked = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
-    assert "this would make at most 30 jobs" in asked.stderr
+    assert "this would create at most 30 jobs" in asked.stderr
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
             ["--daily", "03:00"],
             ["2026-01-02", "2090-01-01T00:00Z"],
             2,
-            'TO (2090-01-01T00:00Z) is to come: its schedule will fire it; "0s" as TO means until now',
+            'TO (2090-01-01T00:00Z) is in the future: the schedule will fire it; "0s" as TO means until now',
         ),
         (["--daily", "03:00"], ["yesterday", "now"], 2, "FROM 'yesterday'"),
         (["--every", "1h"], ["2d", "1d"], 8, "has no instants in the past"),

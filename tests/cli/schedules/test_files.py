@@ -1,4 +1,4 @@
-"""Schedules leave as lines of JSON and come back the same; a bad line does not stop the others."""
+"""Schedules are exported as JSON lines and imported unchanged; an invalid line does not stop the others."""
 
 import json
 from pathlib import Path
@@ -155,7 +155,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     before = connection.execute("select to_jsonb(s) from sereno.schedules s order by key").fetchall()
     path = write(tmp_path / "f", line("same"), line("other"), line("new"), "{")
     result = sereno("schedule", "import", path, "--dry-run")
-    assert "Would create 1, change 1, leave as they are 1, refuse 1." in result.stdout
+    assert "Would create 1, change 1, leave unchanged 1, refuse 1." in result.stdout
     assert "would change other\n" in result.stderr
     assert "line 4: not JSON" in result.stderr
     assert report(sereno, path, "--dry-run")["changed_keys"] == ["other"]
@@ -201,7 +201,7 @@ def test_import_reads_stdin(process: Process, sereno: Command, tmp_path: Path) -
     assert sereno("schedule", "import", "-").exit_code == 0
     for words, said in (
         ([], "Import what?"),
-        (["-", "--from", "pg-cron"], "A FILE or --from, not both."),
+        (["-", "--from", "pg-cron"], "FILE and --from exclude each other: choose one."),
         (["-", "--source", "x"], "--from"),
     ):
         result = process("schedule", "import", *words)
@@ -238,7 +238,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     words = ["schedule", "import", "--from", "pg-cron", "--task-map", "run_sql=sql.run", "--task-map", "none=x"]
     dry = sereno(*words, "--dry-run")
     assert dry.exit_code == 2
-    assert "Would create 2, change 0, leave as they are 0, refuse 1." in dry.stdout
+    assert "Would create 2, change 0, leave unchanged 0, refuse 1." in dry.stdout
     assert count(connection) == 0
     done = sereno(*words)
     assert "Created 2" in done.stdout
@@ -275,7 +275,7 @@ def test_import_from_a_program_that_is_not_there(sereno: Command) -> None:
 @pytest.mark.usefixtures("pg_cron")
 def test_a_task_for_sql_is_asked_for_once_and_only_if_there_is_none(sereno: Command, tmp_path: Path) -> None:
     words = ["schedule", "import", "--from", "pg-cron", "--dry-run"]
-    asked = "note run_sql: write this task, or name the one that runs SQL with --task-map run_sql=…"
+    asked = "note run_sql: define this task, or name the task that runs SQL with --task-map run_sql=…"
     assert sereno(*words).stderr.count("run_sql=…") == 1
     assert asked in sereno(*words).stderr
     program = "from sereno import Sereno\napp = Sereno()\n"

@@ -56,7 +56,7 @@ def test_a_run_that_waits_for_its_retry_is_named_and_so_is_what_waits_for_it(
         rf"job {job.id}, waits for a retry at .*\d\d:\d\d.* UTC; the next instants are skipped until it ends", words
     )
     skipped, run = runs(sereno, "k")
-    assert re.search(r"skipped: the run before went on \(12 instants since .* UTC\)$", skipped)
+    assert re.search(r"skipped: the previous run was still active \(12 instants since .* UTC\)$", skipped)
     assert f"job {job.id}   scheduled" in run
     assert [text.split() for text in runs(sereno, "k", "-n", "1")] == [skipped.split()]
     found = json.loads(sereno("schedule", "show", "k", "-n", "10", "-o", "json").stdout)
@@ -132,8 +132,8 @@ def test_a_moment_within_the_pause_never_comes(sereno: Command) -> None:
     add(sereno, "once", "--at", "2089-01-01")
     add(sereno, "ends", "--daily", "03:00", "--ends", "2089-01-01")
     sereno("schedule", "pause", "*", "--until", "2090-01-08T12:00+00:00", "--yes")
-    assert "Nothing is to come: its instant lies in the pause." in sereno("schedule", "next", "once").stdout
-    assert "Nothing is to come: it ends before its pause does." in sereno("schedule", "next", "ends").stdout
+    assert "No next run: its instant is within the pause." in sereno("schedule", "next", "once").stdout
+    assert "No next run: it ends before its pause does." in sereno("schedule", "next", "ends").stdout
     assert json.loads(sereno("schedule", "next", "once", "-o", "json").stdout)["paused_until"] == "2090-01-08T12:00:00Z"
 
 
@@ -156,7 +156,7 @@ def test_a_rule_that_makes_no_sense_is_explained_once(sereno: Command, connectio
 def test_the_page_says_what_its_policies_mean(sereno: Command) -> None:
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     add(sereno, "once", "--every", "1h", "--max-fires", "1", "--disable-after", "2")
-    assert line(sereno, "k", "unique key") == "{key}:{fire:%Y-%m}, for ever, keep: a second one is not made"
+    assert line(sereno, "k", "unique key") == "{key}:{fire:%Y-%m}, forever, keep: no second job is created"
     assert line(sereno, "once", "limit") == "1 fire"
     assert line(sereno, "once", "gives up") == "after 2 failed runs in a row (0 now)"
     assert "disabled" not in sereno("schedule", "show", "once").stdout

@@ -1,4 +1,4 @@
-"""What is to come and who keeps time: the heatmap, the scheduler's line in the status, the scheduler by itself."""
+"""The heatmap, the scheduler in `sereno status`, and `sereno scheduler`."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def test_a_heatmap_filters_and_leaves_out_what_is_stopped(sereno: Command) -> No
     sereno("schedule", "pause", "a")
     assert cells(sereno)["schedules"] == 1
     sereno("schedule", "disable", "b")
-    assert "Nothing is to come within 1 d." in sereno("schedule", "heatmap", "-o", "table").stdout
+    assert "No fire within 1 d." in sereno("schedule", "heatmap", "-o", "table").stdout
 
 
 def test_a_heatmap_is_drawn_an_hour_a_line(sereno: Command, connection: psycopg.Connection) -> None:
@@ -163,7 +163,7 @@ def test_status_when_no_scheduler_ever_ran(sereno: Command, connection: psycopg.
     sereno("schedule", "disable", "stopped")
     advance(connection, 2 * 3600)
     text = sereno("status").stdout
-    assert "Schedules: 1 disabled, 1 enabled; the oldest that is due waits for 1 h" in text
+    assert "Schedules: 1 disabled, 1 enabled; the oldest due one is 1 h" in text
     assert "No scheduler is alive: start `sereno scheduler`, or a worker without SERENO_SCHEDULER=false." in text
     found = json.loads(sereno("status", "-o", "json").stdout)["scheduler"]
     assert found["schedules"] == {"disabled": 1, "enabled": 1}
@@ -236,13 +236,13 @@ def test_a_scheduler_alone_fires_until_it_is_told_to_stop(
         assert running.stdout is not None
         started = running.stdout.readline()
         assert started.startswith("Scheduler ")
-        assert "schema sereno. TERM or Ctrl-C ends it." in started
+        assert "schema sereno. Stop it with TERM or Ctrl-C." in started
         until(lambda: one(connection, "select count(*) from sereno.jobs") >= 2)
         assert "leads since" in sereno("status").stdout
         running.send_signal(number)
         said, errors = running.communicate(timeout=30)
     assert running.returncode == 0, errors
-    assert "Ended: " in said
+    assert "Stopped: " in said
     assert "Traceback" not in errors
     assert "Scheduler: none is alive." in sereno("status").stdout
 

@@ -113,7 +113,7 @@ def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.C
         "after 3 failed runs in a row (0 now)",
         "fired 1,",
         "overlap 1",
-        "skipped: the run before went on",
+        "skipped: the previous run was still active",
         "06:14:59 EAT",
     ):
         assert words in page
@@ -131,7 +131,7 @@ def test_show_says_who_stopped_it_and_why(sereno: Command) -> None:
     page = sereno("schedule", "show", "k").stdout
     assert "paused by " in page
     assert ": holidays" in page
-    assert "Nothing is to come: it is paused by " in sereno("schedule", "next", "k").stdout
+    assert "No next run: it is paused by " in sereno("schedule", "next", "k").stdout
 
 
 def test_next_is_in_the_schedules_own_zone(sereno: Command) -> None:

@@ -156,7 +156,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
         (["--every", "5m", "--phase", "1m"], "--phase shifts the marks of a clock: it needs --count-from clock"),
         (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
         (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
-        (["--daily", "03:00", "--phase", "1m"], "--phase belongs to --every"),
+        (["--daily", "03:00", "--phase", "1m"], "--phase needs --every"),
         (["--at", "2090-01-01", "--spread", "1h"], "--spread does nothing"),
         (["--at", "yesterday"], "--at 'yesterday'"),
         (["--at", "2020-01-01"], "all past"),
@@ -248,7 +248,7 @@ def test_preview_refuses(sereno: Command) -> None:
         assert result.exit_code == 2, words
         assert said in result.stderr
     past = sereno("schedule", "preview", "--at", "2020-01-01")
-    assert "Nothing is to come." in past.stdout
+    assert "No next run." in past.stdout
 
 
 def test_help_imports_nothing_slow() -> None:

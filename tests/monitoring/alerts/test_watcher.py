@@ -352,7 +352,7 @@ async def test_a_message_reaches_discord_and_calls_nobody(
         assert "@everyone" not in content["content"]
         assert "@here" not in content["content"]
         assert content["content"].startswith("The channel sms is paused: 401: hello")
-        assert "What helps: sereno channel resume sms" in content["content"]
+        assert "Remedy: sereno channel resume sms" in content["content"]
         mend_sms(app)
         advance(connection, 61)
         await watch.look()
@@ -397,7 +397,7 @@ async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
     reasons = [row[0] for row in connection.execute("select reason from sereno.history_dead order by id")]
     assert reasons[0].startswith("50027")
     assert discord.token not in reasons[0]
-    assert reasons[1] == "no channel fax is known here: app.channels.add(…) it"
+    assert reasons[1] == "unknown channel fax: add it with app.channels.add(…)"
 
 
 async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:

@@ -53,8 +53,8 @@ PICTURES = Path(os.environ.get("SERENO_TEST_PICTURES", SCREENSHOTS / "demo"))
 WIDE, TALL, TALLER = 1280, 820, 1180
 # The worker of tenders, as named at the start, and each successor.
 WORKERS = re.compile(
-    r"kill -9 (\d+) +what runs the jobs of tenders|"
-    r"The worker of tenders was killed; another one is at work \(pid (\d+)\)"
+    r"kill -9 (\d+) +kills the worker of tenders|"
+    r"The worker of tenders was killed; a new one is running \(pid (\d+)\)"
 )
 
 

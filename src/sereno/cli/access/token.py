@@ -1,4 +1,4 @@
-"""`sereno token …`: who may ask the server."""
+"""`sereno token …`: manage API tokens."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ COLUMNS = (
     Column("name", lambda line: line.name),
     Column("role", lambda line: line.role),
     Column("tenant", lambda line: line.tenant),
-    Column("made", lambda line: line.created_at),
+    Column("created", lambda line: line.created_at),
     Column("by", lambda line: line.created_by),
     Column("expires", lambda line: line.expires_at),
     Column("used", lambda line: line.used_at),
@@ -25,20 +25,20 @@ COLUMNS = (
 
 @click.group()
 def token() -> None:
-    """Who may ask the server: make tokens, look at them, revoke them."""
+    """Create, list and revoke API tokens."""
 
 
 @token.command(epilog="Example: sereno token create grafana --role viewer --expires-in 90d")
 @click.argument("name")
 @click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), default="viewer", show_default=True)
-@click.option("--tenant", help="Opens this tenant's things alone.")
-@click.option("--expires-in", metavar="DURATION", help='Such as "90d"; without it, never.')
+@click.option("--tenant", help="Limit the token to this tenant.")
+@click.option("--expires-in", metavar="DURATION", help='Lifetime, such as "90d".  [default: no expiry]')
 @output_option
 @context_options
 def create(
     context: "CommandContext", name: str, role: str, tenant: str | None, expires_in: str | None, form: str
 ) -> None:
-    """Make one. It is printed once, and kept nowhere."""
+    """Create a token and print it. It is shown once; only its hash is stored."""
     from sereno.access.operations import create as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     made = context.run(operation(name, role, tenant=tenant, expires_in=expires_in))
@@ -46,24 +46,24 @@ def create(
         show_json(made, indent=2 if form == "json" else 0)
         return
     click.echo(made.secret)
-    click.echo("Keep it well: it is shown this once. Authorization: Bearer <it>", err=True)
+    click.echo("Store it safely: it is not shown again. Send it as Authorization: Bearer TOKEN", err=True)
 
 
 @token.command("list", epilog="Example: sereno token list")
 @output_option
 @context_options
 def list_tokens(context: "CommandContext", form: str) -> None:
-    """All of them, the living first."""
+    """List all tokens, valid ones first."""
     from sereno.access.operations import list_tokens as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, context.run(operation()), COLUMNS, empty="There is no token: sereno token create")
+    show_list(form, context.run(operation()), COLUMNS, empty="No tokens. Create one: sereno token create")
 
 
 @token.command(epilog="Example: sereno token revoke grafana")
 @click.argument("name", metavar="NAME_OR_ID")
 @context_options
 def revoke(context: "CommandContext", name: str) -> None:
-    """It opens nothing any more, within seconds."""
+    """Revoke a token. It stops working within seconds."""
     from sereno.access.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    click.echo(f"The token {context.run(operation(name))!r} opens nothing any more.", err=True)
+    click.echo(f"Revoked the token {context.run(operation(name))!r}.", err=True)

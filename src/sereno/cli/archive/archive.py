@@ -1,4 +1,4 @@
-"""`sereno archive …`: what is old and has left. The commands that read it and bring it back live next door."""
+"""`sereno archive …`: status, batches and runs. The other modules read and restore archived rows."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
 
 STATES = ("moved", "failed", "verified", "dropped")
-# Something could not be moved, written, read or verified.
+# Exit code when something could not be moved, written, read or verified.
 PROBLEMS = 1
 
 
@@ -33,7 +33,7 @@ def _keep(line: object) -> str:
 KINDS = (
     Column("kind", lambda line: line.kind),
     Column("on", lambda line: line.on),
-    Column("leaves after", _keep),
+    Column("retention", _keep),
     Column("waiting", lambda line: line.found and line.found.waiting_rows, "number"),
     Column("rows", lambda line: line.found and line.found.verified_rows, "number"),
     Column("files", lambda line: line.found and line.found.verified_files, "number"),
@@ -74,14 +74,14 @@ FILES = (
 
 @click.group(cls=OrderedGroup)
 def archive() -> None:
-    """What is old and has left: look at it, ask it, bring it back."""
+    """Inspect, query and restore archived rows."""
 
 
 @archive.command(epilog="Example: sereno archive status")
 @output_option
 @context_options
 def status(context: "CommandContext", form: str) -> None:
-    """How much lies where, what waits, what failed."""
+    """Show archived, waiting and failed rows by kind."""
     from sereno.archive.operations import status as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = context.run(operation(context.settings))
@@ -95,7 +95,7 @@ def status(context: "CommandContext", form: str) -> None:
 
 
 @archive.command("list", epilog="Example: sereno archive list --kind jobs --state failed")
-@click.option("--kind", help="Of one kind: jobs, deliveries, events, fires, logs, public.tenders.")
+@click.option("--kind", help="Only this kind: jobs, deliveries, events, fires, logs, public.tenders.")
 @click.option("--state", type=click.Choice(STATES))
 @page_options
 @output_option
@@ -109,13 +109,13 @@ def list_batches(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Batches, newest first: what left together."""
+    """List batches, newest first."""
     from sereno.archive.operations import batches  # noqa: PLC0415 - see above
     from sereno.cli.notifications.page import end_of_page  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = None if kind is None else kind_named(kind)
     found = context.run(batches(wanted, state, before, limit))  # type: ignore[arg-type]  # click has checked it
-    empty = "There is no batch that matches." if context.settings.archive_url else f"There is no batch: {OFF}."
+    empty = "No batch matches." if context.settings.archive_url else f"No batches: {OFF}."
     show_list(form, found, BATCHES, empty=empty)
     return end_of_page(form, found, limit, fail_empty)
 
@@ -125,12 +125,12 @@ def list_batches(
 @output_option
 @context_options
 def show(context: "CommandContext", number: int, form: str) -> None:
-    """One batch with its files."""
+    """Show a batch with its files."""
     from sereno.archive.operations import batch  # noqa: PLC0415 - slow to import; --help needs none
 
     found = context.run(batch(number))
     if found is None:
-        raise NotFound(f"there is no batch {number}: see sereno archive list")
+        raise NotFound(f"no batch {number}: see sereno archive list")
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
@@ -140,9 +140,9 @@ def show(context: "CommandContext", number: int, form: str) -> None:
 @archive.command(epilog="Example: sereno archive run -a shop.jobs:app")
 @context_options
 def run(context: "CommandContext") -> int:
-    """Move what is old, export and drop, now and here. Exits with 1 when something could not be done.
+    """Move, export and drop old rows now. Exits with 1 when something failed.
 
-    Tables of your own are only known to your application: name it with -a.
+    Your own tables are declared in your application: name it with -a.
     """
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -150,13 +150,11 @@ def run(context: "CommandContext") -> int:
         if not app.archive.is_on:
             raise ConfigurationError(OFF)
         moved, exported = asyncio.run(_run(app))
-    click.echo(f"{counted(moved.days, 'day')} and {counted(moved.rows, 'row')} left the hot tables.")
-    words = (
-        f"{counted(exported.rows, 'row')} in {counted(exported.files, 'file')} ({size(exported.bytes)}) are verified"
-    )
-    click.echo(f"{words}; {counted(exported.dropped, 'batch')} dropped.".replace("batchs", "batches"))
+    click.echo(f"Moved {counted(moved.days, 'day')} and {counted(moved.rows, 'row')} out of the hot tables.")
+    verified = f"Verified {counted(exported.rows, 'row')} in {counted(exported.files, 'file')} ({size(exported.bytes)})"
+    click.echo(f"{verified}; dropped {counted(exported.dropped, 'batch')}.".replace("batchs", "batches"))
     for day in moved.waiting:
-        click.echo(f"{visible(day)} is being read: it leaves another time.", err=True)
+        click.echo(f"{visible(day)} is being read: it is moved in a later run.", err=True)
     problems = [*moved.problems, *exported.problems]
     for problem in problems:
         click.echo(f"Problem: {visible(problem)}", err=True)
@@ -172,10 +170,10 @@ archive.add_command(export)
 async def _run(app: "Sereno") -> "tuple[MoveResult, ExportResult]":
     archiver = app.archive.archiver()
     try:
-        with progress("Move") as said:
-            moved = await archiver.move(said)
-        with progress("Export") as said:
-            exported = await archiver.export(said)
+        with progress("Move") as report:
+            moved = await archiver.move(report)
+        with progress("Export") as report:
+            exported = await archiver.export(report)
     finally:
         await app.database.aclose()
     return moved, exported
@@ -184,21 +182,23 @@ async def _run(app: "Sereno") -> "tuple[MoveResult, ExportResult]":
 def _show_status(found: "ArchiveStatus") -> None:
     if found.on:
         click.echo(
-            f"The archive is on: {found.url or 'disk'}. What is verified is dropped {found.grace_days} days later."
+            f"The archive is on: {found.url or 'disk'}. Rows are dropped {found.grace_days} days after verification."
         )
     else:
         click.echo(f"{OFF[0].upper()}{OFF[1:]}.")
     kinds = [line for line in found.kinds if line.on or line.found is not None]
-    show_list("table", kinds, KINDS, empty="Nothing was archived.")
+    show_list("table", kinds, KINDS, empty="Nothing is archived yet.")
     if found.lag:
-        click.echo(f"The oldest batch that is not verified was moved {spoken(found.lag)} ago.")
+        click.echo(f"The oldest unverified batch was moved {spoken(found.lag)} ago.")
     if found.restored.value:
-        click.echo(f"{found.restored} rows are here because somebody brought them back.")
+        click.echo(f"{found.restored} restored rows are in the hot tables.")
     for file in found.failures:
-        rows = "its rows are still held" if file.held else "its rows are NOT held any more"
+        rows = "its rows are still in the database" if file.held else "its rows are NOT in the database any more"
         click.echo(f"Failed: {visible(file.object)} ({rows}): {visible(file.error or '')}")
     if found.failures:
-        click.echo("sereno archive run writes again what is still held; sereno archive verify looks again.")
+        click.echo(
+            "sereno archive run writes rows that are still in the database again; sereno archive verify checks again."
+        )
 
 
 def _show_batch(found: "BatchDetail", schema: str, form: str) -> None:

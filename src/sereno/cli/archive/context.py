@@ -1,4 +1,4 @@
-"""What the commands of the archive share: the application behind them, names of kinds, and refusals in plain words."""
+"""Helpers of the archive commands: the application, names of kinds, and error messages."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,31 +24,31 @@ OFF = (
 )
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _STEP = 1024
-# One of them, as people say it.
+# Singular -> name of the kind.
 _ONE = {"job": "jobs", "delivery": "deliveries", "event": "events", "log": "logs", "fire": "fires"}
 
 
 def span_options(function: F) -> F:
-    """`--from` and `--to`."""
+    """Add `--from` and `--to`, which select a range of time."""
     for option in (
-        click.option("--to", "to_at", type=Moment(), help="Before then."),
-        click.option("--from", "from_at", type=Moment(), help='Since then: "30d" ago, or a date.'),
+        click.option("--to", "to_at", type=Moment(), help="End of the range, exclusive."),
+        click.option("--from", "from_at", type=Moment(), help='Start of the range: a date, or an age such as "30d".'),
     ):
         function = option(function)
     return function
 
 
 def kind_named(word: str) -> str:
-    """`job` is `jobs`; a table of the user's is what it is."""
+    """Return the kind for its singular: `job` -> `jobs`. The name of a user's table is returned unchanged."""
     return _ONE.get(word, word)
 
 
 @contextmanager
 def archive_of(context: "CommandContext") -> "Iterator[Sereno]":
-    """The application of this command; ConfigurationError where it has no archive and never had one."""
+    """Yield the application; raise ConfigurationError when the archive is off and has no content."""
     from sereno.archive.restore_store import kinds  # noqa: PLC0415 - slow to import; --help needs none
 
-    # A database that is not there is found out here, and none is made.
+    # Fails here if the database does not exist; otherwise the application would create an embedded one.
     known = context.run(kinds())
     with any_application(context) as app:
         if not app.archive.is_on and not known:
@@ -57,7 +57,7 @@ def archive_of(context: "CommandContext") -> "Iterator[Sereno]":
 
 
 def place_of(app: "Sereno") -> "Storage":
-    """Where its files lie."""
+    """Return the storage of the archive's files."""
     return app.archive.archiver().place
 
 
@@ -69,7 +69,7 @@ def span_of(from_at: Any, to_at: Any) -> "Span":
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What PostgreSQL will not take is refused, with its own reason."""
+    """Turn errors of PostgreSQL, except lost connections, into Refused with their message."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.errors import first_line  # noqa: PLC0415 - see above
@@ -80,11 +80,11 @@ def refusals() -> Iterator[None]:
         if error.sqlstate is None or error.sqlstate.startswith(("08", "57")):
             raise
         hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
-        raise Refused(f"nothing more is done: {first_line(error)}.{hint}") from None
+        raise Refused(f"stopped: {first_line(error)}.{hint}") from None
 
 
 def size(count: int | None) -> str:
-    """12 kB, 3.4 GB."""
+    """Return a size with its unit: 12 kB, 3.4 GB."""
     value = float(count or 0)
     for unit in _UNITS:
         if value < _STEP or unit == _UNITS[-1]:

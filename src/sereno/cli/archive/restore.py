@@ -1,4 +1,4 @@
-"""`sereno archive restore`: what was archived comes back for a while."""
+"""`sereno archive restore`: copy archived rows back for a while."""
 
 from contextlib import closing
 from datetime import datetime
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 @click.argument("kind", metavar="KIND")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @span_options
-@click.option("--for", "keep", default="30d", show_default=True, help="It stays for so long.")
-@click.option("--without", multiple=True, metavar="COLUMN", help="A column that the table no longer has. Repeatable.")
+@click.option("--for", "keep", default="30d", show_default=True, help="How long restored rows stay.")
+@click.option(
+    "--without", multiple=True, metavar="COLUMN", help="Skip a column that the table no longer has; repeatable."
+)
 @bulk_options
 @context_options
 def restore(
@@ -39,69 +41,69 @@ def restore(
     yes: bool,
     fail_empty: bool,
 ) -> int:
-    """Bring back a job, a delivery, an event, log lines, or all of a span of time; KIND may be a table of your own.
+    """Restore jobs, deliveries, events, log lines or rows of your own tables, by id or by time.
 
-    Jobs come with their attempts, deliveries with their receipts. What is there already is left alone. When its time
-    is over it leaves again, unless somebody changed it.
+    Jobs come with their attempts, deliveries with their receipts. Existing rows are not changed. Restored rows are
+    removed again after --for, unless they were changed.
     """
     from sereno.archive.restore import RestoreRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.archive.restore_store import Span  # noqa: PLC0415 - see above
 
     span = Span(list(dict.fromkeys(ids)) or None, from_at, to_at)
-    asked = RestoreRequest(kind_named(kind), span, seconds(keep), without)
-    asked.check()
+    request = RestoreRequest(kind_named(kind), span, seconds(keep), without)
+    request.check()
     if dry_run:
-        found = _counted(context, asked)
-        click.echo(f"{counted(found, 'row')} of {visible(asked.kind)} would come back. Nothing was done.")
+        found = _counted(context, request)
+        click.echo(f"Would restore {counted(found, 'row')} of {visible(request.kind)}.")
     else:
-        found = _done(context, asked, yes=yes)
+        found = _done(context, request, yes=yes)
     if not found and ids and not dry_run:
         raise NotFound(f"the archive has no {visible(kind)} {visible(' '.join(ids))}")
     if not found and not dry_run:
-        click.echo(f"The archive has nothing of {visible(kind)} in that time.", err=True)
+        click.echo(f"The archive has no {visible(kind)} in that range.", err=True)
     if not found and fail_empty:
         return NOTHING_MATCHED
     return 0
 
 
-def _counted(context: "CommandContext", asked: "RestoreRequest") -> int:
+def _counted(context: "CommandContext", request: "RestoreRequest") -> int:
     from sereno.archive.restore import count  # noqa: PLC0415 - see above
     from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
 
-    # Closed wherever it ends: it holds copies of files.
+    # Always closed: the plan holds copies of files.
     with (
         archive_of(context) as app,
         refusals(),
-        progress("Count") as said,
-        closing(count(asked, place_of(app), said)) as plan,
+        progress("Count") as report,
+        closing(count(request, place_of(app), report)) as plan,
     ):
         return drive(plan, app.database.run)
 
 
-def _done(context: "CommandContext", asked: "RestoreRequest", *, yes: bool) -> int:
+def _done(context: "CommandContext", request: "RestoreRequest", *, yes: bool) -> int:
     from sereno.archive.restore import restore as operation  # noqa: PLC0415 - see above
     from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
 
     with (
         archive_of(context) as app,
         refusals(),
-        progress("Restore") as said,
-        closing(operation(asked, place_of(app), said, yes=yes)) as plan,
+        progress("Restore") as report,
+        closing(operation(request, place_of(app), report, yes=yes)) as plan,
     ):
         outcome = drive(plan, app.database.run)
     if outcome.brought.found:
-        _tell(outcome)
+        _report(outcome)
     return outcome.brought.found
 
 
-def _tell(outcome: "RestoreResult") -> None:
+def _report(outcome: "RestoreResult") -> None:
     brought, children = outcome.brought, outcome.children
-    words = f"{counted(brought.restored, 'row')} of {visible(outcome.kind)}"
+    text = f"Restored {counted(brought.restored, 'row')} of {visible(outcome.kind)}"
     if outcome.children_kind is not None:
-        words += f" and {children.restored:,} of {outcome.children_kind}"
-    click.echo(f"{words} came back.")
+        text += f" and {children.restored:,} of {outcome.children_kind}"
+    click.echo(f"{text}.")
     if brought.present:
-        click.echo(f"{brought.present:,} were there already.", err=True)
+        click.echo(f"{brought.present:,} already existed.", err=True)
     refused = brought.refused + children.refused
     if refused:
-        click.echo(f"{refused:,} were refused: another row has what must be unique, or a trigger said no.", err=True)
+        click.echo(f"{refused:,} were refused by a unique constraint or a trigger.", err=True)

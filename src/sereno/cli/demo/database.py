@@ -1,4 +1,4 @@
-"""The demo's own database: who is there, and begin afresh."""
+"""The demo's own database: find workers of an earlier demo, and drop its schemas."""
 
 from sereno.database.statement import Operation, Statement, queries
 
@@ -6,7 +6,7 @@ _sql = queries("cli/demo/database")
 
 
 def others() -> Operation[list[int]]:
-    """Process ids of workers that an earlier demo has left alive."""
+    """Return the process ids of workers that an earlier demo has left alive."""
     rows = yield Statement(_sql["is_there"])
     if not rows[0][0]:
         return []
@@ -15,5 +15,5 @@ def others() -> Operation[list[int]]:
 
 
 def reset() -> Operation[None]:
-    """Drop everything."""
+    """Drop all schemas of the demo."""
     yield Statement(_sql["reset"])

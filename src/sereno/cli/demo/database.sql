@@ -1,13 +1,13 @@
--- The demo's own database: begun afresh each time, unless somebody is still at it.
+-- The demo's own database: dropped at each start, unless another demo still uses it.
 
 -- name: others
--- Workers that may still be at work here.
+-- Workers with a valid lease: they may still be running.
 select host, pid from sereno.sessions where state = 'alive' and lease_until > sereno.now();
 
 -- name: is_there
--- Whether an earlier demo left its schema.
+-- Whether the schema of an earlier demo exists.
 select to_regclass('sereno.sessions') is not null;
 
 -- name: reset
--- Everything of the demo before this one.
+-- Drops everything that the previous demo created.
 drop schema if exists sereno, sereno_archive, tenders, separate_worker, reminders, reconciliation, triggers cascade;

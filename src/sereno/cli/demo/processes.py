@@ -1,4 +1,4 @@
-"""Everything that the demo runs: the stand-ins of five systems, a worker for each, and the server."""
+"""The processes of the demo: five example systems with simulated services, a worker for each, and the server."""
 
 import asyncio
 import importlib
@@ -20,15 +20,15 @@ from sereno.jobs.filters import JobFilter
 from sereno.notifications.templates import operations as templates
 
 SYSTEMS = ("tenders", "separate_worker", "reminders", "reconciliation", "triggers")
-# Who kills a worker wants to see its jobs come back.
+# Seconds. Short, so that the jobs of a killed worker come back while the user watches.
 LEASE = 5
 HEARTBEAT = 1.5
-# Handlers get this long when the demo ends.
+# Seconds that running handlers get when the demo ends.
 GRACE = 2
 
 
 def examples() -> Path:
-    """Where the five systems lie: in the installed package, or beside the sources."""
+    """Return the directory of the five systems: in the installed package, or beside the sources."""
     home = Path(sereno.__file__).parent
     for directory in (home / "examples", home.parents[1] / "examples"):
         if (directory / SYSTEMS[0] / "demo.py").is_file():
@@ -37,7 +37,7 @@ def examples() -> Path:
 
 
 class System:
-    """One of the five: its show, its application on our database, and its worker."""
+    """One example system: its demo module, its application on the demo's database, and its worker."""
 
     def __init__(self, name: str, url: str, log: Path) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class System:
         self.app: Sereno = load_app(self.show.APP)
         self.app.override(database_url=url, schema="sereno")
         self.worker: asyncio.subprocess.Process | None = None
-        # The process that runs its jobs: the worker watches over it, and replaces it.
+        # The child process that runs the jobs: its supervisor replaces it when it dies.
         self.pid: int | None = None
         self.deaths = 0
         self._url = url
@@ -53,17 +53,17 @@ class System:
         self._environment: dict[str, str] = {}
 
     async def begin(self, stack: AsyncExitStack) -> None:
-        """Set the stage and start the worker."""
+        """Start the simulated services, then the worker."""
         self._environment = await stack.enter_async_context(self.show.stage(self.app))
         stack.push_async_callback(self.app.aclose)
         await self._start()
 
-    async def look(self) -> bool:
-        """Whether somebody has killed it since the last look; then there is another one."""
+    async def check(self) -> bool:
+        """Return whether the worker was killed since the last check. A killed worker is replaced."""
         if self.worker is not None and self.worker.returncode is not None:
             if self.worker.returncode >= 0:
                 *_, last = ["", *self._log.read_text().splitlines()]
-                raise ConfigurationError(f"the worker of {self.name} ended by itself: {last} (all of it: {self._log})")
+                raise ConfigurationError(f"the worker of {self.name} exited: {last} (full log: {self._log})")
             await self._start()
         before, self.pid = self.pid, await self._child() or self.pid
         was_killed = before is not None and before != self.pid
@@ -74,8 +74,8 @@ class System:
         assert self.worker is not None
         command = ("pgrep", "-P", str(self.worker.pid))
         found = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        said, _ = await found.communicate()
-        return int(said.split()[0]) if said else None
+        output, _ = await found.communicate()
+        return int(output.split()[0]) if output else None
 
     async def _start(self) -> None:
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -104,12 +104,12 @@ class System:
             stdout=log,
             stderr=log,
             env=environment,
-            # Ctrl-C in a terminal reaches the whole group, and is ours to handle.
+            # Ctrl-C in a terminal reaches the whole process group; only the demo itself handles it.
             start_new_session=True,
         )
 
     async def end(self) -> None:
-        """The worker finishes what it has, for a moment."""
+        """Stop the worker; kill it when it does not exit within its grace."""
         if self.worker is None or self.worker.returncode is not None:
             return
         with suppress(ProcessLookupError):
@@ -123,17 +123,17 @@ class System:
 
 
 class DemoProcesses:
-    """All of it, from the first stand-in to the last worker that has ended."""
+    """Starts and stops all systems and the server."""
 
     def __init__(self, url: str, directory: Path, port: int | None) -> None:
         sys.path.insert(0, str(examples()))
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         self.systems = [System(name, url, self._logs / f"{name}.log") for name in SYSTEMS]
-        # One with events: pages that know what an application may tell people show them.
+        # The server uses an application that declares events, so that the notification pages have content.
         self.app = self.systems[0].app
         self.serving = HTTPServer(self.app, None, port)
-        self._has_sent_back = False
+        self._has_retried = False
         self._stack = AsyncExitStack()
 
     @property
@@ -149,7 +149,7 @@ class DemoProcesses:
 
         self._stack.push_async_callback(end_server)
         try:
-            # One after the other and in this task: some of what they open must be closed by whoever opened it.
+            # One after the other, in this task: a cancel scope must be closed by the task that opened it.
             for system in self.systems:
                 await system.begin(self._stack)
         except BaseException:
@@ -157,15 +157,15 @@ class DemoProcesses:
             raise
         return self
 
-    async def lend_a_hand(self) -> None:
-        """What people do, once there is reason to: dead letters go back to work, slowly, and somebody writes words."""
+    async def act_as_operator(self) -> None:
+        """Once there are dead jobs, retry them at a low rate and change a template, as an operator would."""
         dead = JobFilter(states=["dead"], task="reconciliation.sales_sync")
-        if self._has_sent_back or not await self.app.database.arun(job_queries.list_jobs(dead, 1)):
+        if self._has_retried or not await self.app.database.arun(job_queries.list_jobs(dead, 1)):
             return
-        self._has_sent_back = True
+        self._has_retried = True
         await self.app.database.arun(bulk.begin("job.retry", dead, rate=0.5, yes=True, actor="the demo"))
-        words = templates.place("reminders.due.email", "email", "body", "es")
-        await self.app.database.arun(templates.change(words, "Recuerde: {{ title }}", actor="the demo"))
+        place = templates.place("reminders.due.email", "email", "body", "es")
+        await self.app.database.arun(templates.change(place, "Recuerde: {{ title }}", actor="the demo"))
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(system.end() for system in self.systems))

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs, and what it says at the end."""
+"""The live screen of the demo, and its summary."""
 
 import asyncio
 import logging
@@ -22,10 +22,10 @@ from sereno.jobs.rows import TaskLine
 from sereno.notifications import queries as notification_queries
 from sereno.notifications.rows import DeliveryLine
 
-# How often the screen is drawn; in a pipe, a line every five seconds is enough.
+# Seconds between two frames on a terminal, and between two lines in a pipe.
 FRAME = 0.5
 LINE = 5.0
-# The newest ones are looked at.
+# Counts cover this many of the newest deliveries.
 MOST_DELIVERIES = 5_000
 ARRIVED = ("sent", "delivered", "read")
 UNDER_WAY = ("pending", "sending")
@@ -33,7 +33,7 @@ UNDER_WAY = ("pending", "sending")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How one of the five systems fares."""
+    """Job and delivery counts of one example system."""
 
     name: str
     succeeded: int
@@ -62,7 +62,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class DemoEnd:
-    """A dead job and a message that did not arrive, worth looking at."""
+    """A dead job and a failed delivery for the user to inspect."""
 
     job: int | None
     delivery: DeliveryLine | None
@@ -72,53 +72,53 @@ class DemoScreen:
     """One run of the demo."""
 
     def __init__(self, url: str, directory: Path, seconds: float | None, port: int | None) -> None:
-        self._house = DemoProcesses(url, directory, port)
+        self._processes = DemoProcesses(url, directory, port)
         self._seconds = seconds
         self._stop = asyncio.Event()
         self._figures: list[Figures] = []
         self._deliveries: list[DeliveryLine] = []
 
     async def run(self) -> DemoEnd:
-        """From the first stand-in to the summary."""
-        # The failures are part of the show; their log lines are not.
+        """Run the demo until it is stopped, print the summary, and return examples to inspect."""
+        # The failures are intended; their log lines would disturb the screen.
         logging.getLogger("sereno").setLevel(logging.CRITICAL)
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(NotImplementedError):
                 asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        click.echo("Five systems begin, with the services around them that misbehave a little …")
-        async with self._house as house:
+        click.echo("Starting five example systems, with simulated services that sometimes fail …")
+        async with self._processes as processes:
             await self._begin()
             self._introduce()
             await self._watch()
-            failed = await house.app.database.arun_one(job_queries.newest_failures(1))
+            failed = await processes.app.database.arun_one(job_queries.newest_failures(1))
         self._sum_up()
         return DemoEnd(failed[0].id if failed else None, _example(self._deliveries))
 
     async def _begin(self) -> None:
-        """Until every worker has begun."""
-        while not self._stop.is_set() and not all(system.pid for system in self._house.systems):
-            for system in self._house.systems:
-                await system.look()
+        """Wait until every worker has started."""
+        while not self._stop.is_set() and not all(system.pid for system in self._processes.systems):
+            for system in self._processes.systems:
+                await system.check()
             await self._rest(FRAME)
 
     def _introduce(self) -> None:
-        url = self._house.serving.url
-        click.echo(f"\nThe dashboard: {click.style(url, bold=True)}\n\nLook at:")
-        for system in self._house.systems:
-            for words, path in system.show.LOOK:
-                click.echo(f"  {system.name}: {words}\n    {url}{path.lstrip('/')}")
-        first = self._house.systems[0]
+        url = self._processes.serving.url
+        click.echo(f"\nThe dashboard: {click.style(url, bold=True)}\n\nPages to open:")
+        for system in self._processes.systems:
+            for text, path in system.show.LOOK:
+                click.echo(f"  {system.name}: {text}\n    {url}{path.lstrip('/')}")
+        first = self._processes.systems[0]
         click.echo(
             "\nTry:\n"
-            f"  kill -9 {first.pid}    what runs the jobs of {first.name}: they are back at once, and none is lost\n"
-            f"\nWhat the workers say: {self._house.logs}\nCtrl-C ends it.\n"
+            f"  kill -9 {first.pid}    kills the worker of {first.name}: its jobs resume at once, and none is lost\n"
+            f"\nLogs of the workers: {self._processes.logs}\nPress Ctrl-C to stop.\n"
         )
 
     async def _watch(self) -> None:
         began = monotonic()
         with self._screen() as live:
             while not self._stop.is_set():
-                await self._look()
+                await self._refresh()
                 elapsed = monotonic() - began
                 if live is not None:
                     live.update(self._frame(elapsed), refresh=True)
@@ -129,15 +129,15 @@ class DemoScreen:
                 left = LINE if self._seconds is None else max(0.0, self._seconds - elapsed)
                 await self._rest(min(left, FRAME if live is not None else LINE))
 
-    async def _look(self) -> None:
-        for system in self._house.systems:
-            if await system.look():
-                click.echo(f"The worker of {system.name} was killed; another one is at work (pid {system.pid}).")
-        await self._house.lend_a_hand()
-        lines = await self._house.app.database.arun_one(job_queries.by_task())
+    async def _refresh(self) -> None:
+        for system in self._processes.systems:
+            if await system.check():
+                click.echo(f"The worker of {system.name} was killed; a new one is running (pid {system.pid}).")
+        await self._processes.act_as_operator()
+        lines = await self._processes.app.database.arun_one(job_queries.by_task())
         newest = notification_queries.deliveries(DeliveryFilter(), before=None, limit=MOST_DELIVERIES)
-        self._deliveries = await self._house.app.database.arun_one(newest)
-        self._figures = [_figures(system, lines, self._deliveries) for system in self._house.systems]
+        self._deliveries = await self._processes.app.database.arun_one(newest)
+        self._figures = [_figures(system, lines, self._deliveries) for system in self._processes.systems]
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -145,10 +145,10 @@ class DemoScreen:
                 await self._stop.wait()
 
     def _words(self, elapsed: float) -> str:
-        done, dead, told = (
+        done, dead, sent = (
             sum(getattr(line, name) for line in self._figures) for name in ("succeeded", "dead", "arrived")
         )
-        return f"{elapsed:4.0f} s  {done} jobs done, {dead} in the dead letter, {told} messages sent"
+        return f"{elapsed:4.0f} s  {done} jobs done, {dead} dead, {sent} messages sent"
 
     def _screen(self) -> AbstractContextManager[Any]:
         if not stdout_is_terminal():
@@ -176,7 +176,7 @@ class DemoScreen:
 
 
 def _figures(system: System, lines: Sequence[TaskLine], deliveries: Sequence[DeliveryLine]) -> Figures:
-    """By the names of its tasks and events, which begin with its own."""
+    """Count the jobs and deliveries whose task or event name begins with the name of the system."""
     own = [line for line in lines if line.task.startswith(f"{system.name}.")]
     states = Counter(each.state for each in deliveries if (each.event or "").startswith(f"{system.name}."))
     arrived = sum(states[state] for state in ARRIVED)
@@ -195,7 +195,7 @@ def _figures(system: System, lines: Sequence[TaskLine], deliveries: Sequence[Del
 
 
 def _example(deliveries: Sequence[DeliveryLine]) -> DeliveryLine | None:
-    """One worth looking at: to an address that is gone, or any that was not sent."""
+    """Return a delivery that was not sent, if any: first one to an address that is gone."""
     for state in ("invalid", "dead", "skipped"):
         for each in deliveries:
             if each.state == state:

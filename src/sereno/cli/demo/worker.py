@@ -1,6 +1,6 @@
-"""What a worker of the demo is started with: one of the examples, in a hurry.
+"""The application of a demo worker: the example that `SERENO_DEMO` names, with faster schedules.
 
-`SERENO_DEMO` names it. Its rhythms are the ones for a show of a minute, and everything else is as it is.
+The schedules fire often enough for a demo of a minute; everything else is unchanged.
 """
 
 import importlib
@@ -12,14 +12,14 @@ from sereno.app import Sereno
 from sereno.cli.context import load_app
 
 
-def hurried(name: str) -> Sereno:
-    """The application of an example, with its schedules declared anew where the show says so."""
+def sped_up(name: str) -> Sereno:
+    """Return the application of an example, with the schedules that its demo module overrides."""
     show = importlib.import_module(f"{name}.demo")
     app = load_app(show.APP)
-    declared = app.schedules._declared  # noqa: SLF001 - nobody else needs to declare a thing twice
+    declared = app.schedules._declared  # noqa: SLF001 - only the demo replaces a declaration
     for key in declared.keys() & show.FAST.keys():
         declared[key] = msgspec.structs.replace(declared[key], when=show.FAST[key])
     return app
 
 
-app = hurried(os.environ["SERENO_DEMO"])
+app = sped_up(os.environ["SERENO_DEMO"])

@@ -1,4 +1,4 @@
-"""`sereno job show`: one job as a page for people."""
+"""`sereno job show`: one job as text."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ from sereno.duration import spoken
 from sereno.jobs.operations import JobDetail
 from sereno.jobs.rows import AttemptRow, JobRow
 
-# The end of a traceback holds the cause.
+# Lines shown of a traceback, counted from its end, which holds the cause.
 TRACEBACK_LINES = 12
 
 
 def show_page(detail: JobDetail) -> None:
-    """Plain text in a pipe; on a terminal the state is coloured and the labels step back."""
-    # What a job holds came from anywhere; a terminal obeys some of it.
+    """Print a job: plain text in a pipe; on a terminal with a coloured state and dim labels."""
+    # A job may hold user input with terminal sequences.
     lines = [(label, visible(text)) for label, text in _lines(detail)]
     if not stdout_is_terminal():
         for label, text in lines:
@@ -36,7 +36,7 @@ def show_page(detail: JobDetail) -> None:
 def _lines(detail: JobDetail) -> Iterator[tuple[str, str]]:
     job = detail.job
     yield "job", f"{job.id}  {job.task}"
-    yield "state", job.state + (" (asked to stop)" if job.cancel_requested else "")
+    yield "state", job.state + (" (stop requested)" if job.cancel_requested else "")
     yield "queue", f"{job.queue}, priority {job.priority}"
     for label, value in (
         ("tenant", job.tenant),

@@ -1,4 +1,4 @@
-"""`sereno job …`: look at jobs and change them."""
+"""`sereno job …`: list, show, enqueue and change jobs."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sereno.jobs.filters import JobFilter
     from sereno.jobs.operations import ChangedJobs, Tally
 
-# Jobs that could not go back to work and are named one by one.
+# Conflicting jobs of a retry that are listed one by one; the others are counted.
 NAMED_CONFLICTS = 10
 
 
@@ -43,14 +43,14 @@ COLUMNS = (
 
 @click.group()
 def job() -> None:
-    """Look at jobs and change them."""
+    """List, show, enqueue and change jobs."""
 
 
 @job.command("list", epilog="""Example: sereno job list 'state:dead task:reconcile finished:1d..'""")
 @click.argument("search", required=False)
 @filter_options
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", type=int, metavar="ID", help="Only jobs made before this one: the next page.")
+@click.option("--before", type=int, metavar="ID", help="Only jobs created before this one: the next page.")
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
 @output_option
 @context_options
@@ -63,7 +63,7 @@ def list_jobs(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Live and finished jobs, newest first. Days of a SEARCH are those of this machine's zone."""
+    """List live and finished jobs, newest first. Dates in SEARCH are in the local time zone."""
     from sereno.jobs.operations import list_jobs as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.search import jobs_wanted  # noqa: PLC0415 - see above
 
@@ -80,7 +80,7 @@ def list_jobs(
 @output_option
 @context_options
 def show(context: "CommandContext", job_id: int, form: str) -> None:
-    """One job with all its attempts, steps and progress."""
+    """Show a job with its attempts, steps and progress."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - see above
     from sereno.cli.jobs.job_page import show_page  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import show as operation  # noqa: PLC0415 - see above
@@ -98,17 +98,17 @@ def show(context: "CommandContext", job_id: int, form: str) -> None:
 @click.argument("task")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("-q", "--queue")
-@click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 is first, 9 is last.")
-@click.option("--delay", metavar="DURATION", help='Such as "10m".')
-@click.option("--run-at", type=Moment(future=True), help="A date, such as 2026-11-15T03:00.")
-@click.option("--expires-at", type=Moment(future=True), help="Not to be started after this.")
+@click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 runs first, 9 runs last.")
+@click.option("--delay", metavar="DURATION", help='Wait before the job is due, such as "10m".')
+@click.option("--run-at", type=Moment(future=True), help="Time at which the job is due, such as 2026-11-15T03:00.")
+@click.option("--expires-at", type=Moment(future=True), help="Do not start the job after this time.")
 @click.option("--tenant")
-@click.option("--unique-key", help="Not made again while one with this key is alive.")
+@click.option("--unique-key", help="Create no second job while one with this key is alive.")
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
 @output_option
 @context_options
 def enqueue(context: "CommandContext", task: str, arguments: str, form: str, **options: Any) -> None:
-    """Make a job. Arguments are one JSON object; "-" reads it from stdin."""
+    """Enqueue a job. The arguments are one JSON object; "-" reads it from stdin."""
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import enqueue as operation  # noqa: PLC0415 - see above
 
@@ -120,13 +120,13 @@ def enqueue(context: "CommandContext", task: str, arguments: str, form: str, **o
         show_json(made, indent=2 if form == "json" else 0)
         return
     click.echo(made.id)
-    click.echo("Made." if made.created else "There was one with this unique key already: this is it.", err=True)
+    click.echo("Enqueued." if made.created else "A job with this unique key already exists: this is it.", err=True)
 
 
 @job.command(epilog='Example: sereno job retry --state dead --error "connection reset" --rate 50/s --dry-run')
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
-@click.option("--rate", type=Rate(), help="So many a second, such as 50/s; without it, all at once.")
+@click.option("--rate", type=Rate(), help="Jobs per second, such as 50/s.  [default: all at once]")
 @background_option
 @bulk_options
 @output_option
@@ -141,25 +141,25 @@ def retry(
     yes: bool,
     **rest: Any,
 ) -> int:
-    """Send finished jobs back to work, under their own ids and with a fresh budget of tries."""
+    """Retry finished jobs under their own ids, with all their attempts again."""
     from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
         tally = context.run(jobs.count_retry(chosen))
         pace = f", {tally.total.value / rate:.1f} s at {rate:g}/s" if rate else ""
-        return _tell_tally("retry", tally, pace, **rest)
+        return _report_tally("retry", tally, pace, **rest)
     if background:
         return begin(context, "job.retry", chosen, rate=rate, reason=None, yes=yes, **rest)
     changed = context.carry_out(jobs.retry(chosen, rate=rate, yes=yes))
-    return _tell_changed("Sent back to work", changed, ids, "a live job has their unique key", **rest)
+    return _report_changed("Retried", changed, ids, "a live job has their unique key", **rest)
 
 
 @job.command(epilog="Example: sereno job cancel 4711 4712")
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
-@click.option("--reason", help="Kept with the job.")
-@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@click.option("--reason", help="Reason, stored with the job.")
+@click.option("--rate", type=Rate(), help="With --background: jobs per second, such as 50/s.")
 @background_option
 @bulk_options
 @output_option
@@ -175,23 +175,23 @@ def cancel(
     yes: bool,
     **rest: Any,
 ) -> int:
-    """End waiting jobs, and ask running ones to stop."""
+    """Cancel waiting jobs, and request running jobs to stop."""
     from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
-        return _tell_tally("cancel", context.run(jobs.count_cancel(chosen)), "", **rest)
+        return _report_tally("cancel", context.run(jobs.count_cancel(chosen)), "", **rest)
     if background:
         return begin(context, "job.cancel", chosen, rate=rate, reason=reason, yes=yes, **rest)
     check_rate(rate)
     changed = context.carry_out(jobs.cancel(chosen, reason=reason, yes=yes))
-    return _tell_changed("Cancelled", changed, ids, "they ended meanwhile", **rest)
+    return _report_changed("Cancelled", changed, ids, "they ended in the meantime", **rest)
 
 
 @job.command(epilog="Example: sereno job delete --state cancelled --finished-before 7d --yes")
 @click.argument("ids", nargs=-1, type=int, metavar="[JOB]...")
 @filter_options
-@click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")
+@click.option("--rate", type=Rate(), help="With --background: jobs per second, such as 50/s.")
 @background_option
 @bulk_options
 @output_option
@@ -206,17 +206,17 @@ def delete(
     yes: bool,
     **rest: Any,
 ) -> int:
-    """Remove waiting or finished jobs for good. Never a running one."""
+    """Delete waiting or finished jobs for good. Running jobs are never deleted."""
     from sereno.jobs import operations as jobs  # noqa: PLC0415 - slow to import; --help needs none
 
     chosen = _chosen(ids, wanted)
     if dry_run:
-        return _tell_tally("delete", context.run(jobs.count_delete(chosen)), "", **rest)
+        return _report_tally("delete", context.run(jobs.count_delete(chosen)), "", **rest)
     if background:
         return begin(context, "job.delete", chosen, rate=rate, reason=None, yes=yes, **rest)
     check_rate(rate)
-    return _tell_changed(
-        "Deleted", context.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started meanwhile", **rest
+    return _report_changed(
+        "Deleted", context.carry_out(jobs.delete(chosen, yes=yes)), ids, "they started in the meantime", **rest
     )
 
 
@@ -228,44 +228,44 @@ def _chosen(ids: tuple[int, ...], wanted: "JobFilter") -> "JobFilter":
     return dataclasses.replace(wanted, ids=ids) if ids else wanted
 
 
-def _tell_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: bool) -> int:
+def _report_tally(verb: str, tally: "Tally", pace: str, *, form: str, fail_empty: bool) -> int:
     if chosen_form(form) in ("json", "jsonl"):
         show_json(tally, indent=2 if form == "json" else 0)
     elif not tally.total.value:
-        click.echo(f"Nothing matches: there is nothing to {verb}.")
+        click.echo(f"No job matches: there is nothing to {verb}.")
     else:
         tenants = f", {counted(len(tally.by_tenant), 'tenant')}" if tally.by_tenant else ""
         click.echo(f"Would {verb} {counted(tally.total, 'job')}{tenants}{pace}.")
         for title, counts in (("task", tally.by_task), ("queue", tally.by_queue), ("tenant", tally.by_tenant)):
             if counts:
-                words = ", ".join(f"{visible(name)} {count:,}" for name, count in list(counts.items())[:8])
-                click.echo(f"  by {title}: {words}")
+                parts = ", ".join(f"{visible(name)} {count:,}" for name, count in list(counts.items())[:8])
+                click.echo(f"  by {title}: {parts}")
     return NOTHING_MATCHED if fail_empty and not tally.total.value else 0
 
 
-def _tell_changed(
+def _report_changed(
     done: str, changed: "ChangedJobs", ids: tuple[int, ...], why_left: str, *, form: str, fail_empty: bool
 ) -> int:
     touched = len(changed.done) + len(changed.asked)
     if chosen_form(form) in ("json", "jsonl"):
         show_json(changed, indent=2 if form == "json" else 0)
     else:
-        _say(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
-        _say(len(changed.asked), lambda: f"Asked to stop, still running: {counted(len(changed.asked), 'job')}.")
-        _say(len(changed.left), lambda: f"Left as they were, because {why_left}: {counted(len(changed.left), 'job')}.")
+        _echo_if(touched, lambda: f"{done}: {counted(len(changed.done), 'job')}." if changed.done else "")
+        _echo_if(len(changed.asked), lambda: f"Stop requested, still running: {counted(len(changed.asked), 'job')}.")
+        _echo_if(len(changed.left), lambda: f"Unchanged, because {why_left}: {counted(len(changed.left), 'job')}.")
         for conflict in changed.conflicts[:NAMED_CONFLICTS]:
-            click.echo(f"  {conflict.job}: job {conflict.held_by} has its key")
+            click.echo(f"  {conflict.job}: job {conflict.held_by} has its unique key")
         if len(changed.conflicts) > NAMED_CONFLICTS:
-            click.echo(f"  and {len(changed.conflicts) - NAMED_CONFLICTS:,} more: all of them with -o json")
+            click.echo(f"  and {len(changed.conflicts) - NAMED_CONFLICTS:,} more; list them all with -o json")
         if not touched and not changed.left:
-            click.echo("Nothing matched: nothing was done.")
+            click.echo("No job matched: nothing was changed.")
     known = {*changed.done, *changed.asked, *changed.left}
     unknown = [str(job_id) for job_id in ids if job_id not in known]
     if unknown:
-        click.echo(f"Not in a state for this, or unknown: {', '.join(unknown)} (see `sereno why`).", err=True)
+        click.echo(f"Unknown, or not in a state for this: {', '.join(unknown)} (see `sereno why`).", err=True)
     return NOTHING_MATCHED if not touched and (fail_empty or ids) else 0
 
 
-def _say(count: int, words: Callable[[], str]) -> None:
-    if count and (line := words()):
+def _echo_if(count: int, text: Callable[[], str]) -> None:
+    if count and (line := text()):
         click.echo(line)

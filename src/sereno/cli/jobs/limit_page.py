@@ -1,4 +1,4 @@
-"""`sereno limit list` and `show`: limits, their keys and the weights of fair keys as people read them."""
+"""`sereno limit list`, `show` and `weights`: columns and texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,27 +17,27 @@ def counted_to_bound(count: int) -> Count:
 
 
 def holds_for(row: LimitRow) -> str:
-    """Whom it counts together."""
+    """Return the scope of a limit: its queue, or its key."""
     return f"queue {row.queue}" if row.queue is not None else f"each {row.key}" if row.key else ""
 
 
 def declared_words(row: LimitRow) -> str | None:
-    """What the code says, if it says anything."""
+    """Return the declared numbers of a limit, or None if no code declares it."""
     return None if row.declared is None else in_words(row.declared)
 
 
 TABLE = (
     Column("limit", lambda row: visible(row.name)),
-    Column("says", lambda row: in_words(row.numbers)),
+    Column("value", lambda row: in_words(row.numbers)),
     Column("for", lambda row: visible(holds_for(row))),
     Column("in use", lambda row: counted_to_bound(row.held) if row.kind == "slots" else None, "number"),
     Column("waiting", lambda row: counted_to_bound(row.waiting), "number"),
     Column("closed", lambda row: counted_to_bound(row.closed) if row.closed else None, "number"),
-    Column("code says", lambda row: (declared_words(row) or "nothing") if row.overridden else ""),
+    Column("declared", lambda row: (declared_words(row) or "nothing") if row.overridden else ""),
     Column("changed by", lambda row: visible(row.changed_by or "") if row.overridden else ""),
 )
-# Where there is little room, in this order.
-GIVES_WAY = ("changed by", "for", "code says")
+# Columns that are dropped on a narrow terminal, in this order.
+GIVES_WAY = ("changed by", "for", "declared")
 PLAIN = (
     Column("limit", lambda row: row.name),
     Column("says", lambda row: in_words(row.numbers)),
@@ -53,13 +53,13 @@ PLAIN = (
 
 
 def table_columns(rows: Sequence[LimitRow]) -> list[Column]:
-    """Those that have something to say, and for which there is room. A name that is too long is cut off."""
+    """Return the columns that have values and fit the terminal. A name that is too long is truncated."""
     columns = [column for column in TABLE if any(human(column.value(row)) for row in rows)]
-    room = terminal().width
+    width = terminal().width
     for name in GIVES_WAY:
-        if _needs(columns, rows) > room:
+        if _needs(columns, rows) > width:
             columns = [column for column in columns if column.name != name]
-    if _needs(columns, rows) > room:
+    if _needs(columns, rows) > width:
         columns = [replace(column, style="wide") if column.name == "limit" else column for column in columns]
     return columns
 
@@ -100,25 +100,25 @@ def _key(limiter: LimiterRow) -> str:
 
 
 def show_page(detail: LimitDetail, form: str) -> None:
-    """The numbers, and a table of the keys."""
+    """Print a limit and a table of its keys."""
     row = detail.limit
-    for label, words in _lines(row):
-        click.echo(f"{label:<12}{visible(words)}")
+    for label, text in _lines(row):
+        click.echo(f"{label:<12}{visible(text)}")
     if not detail.keys:
-        click.echo("Nothing has started under it yet.", err=True)
+        click.echo("No job has started under it yet.", err=True)
         return
     click.echo()
     show_list(form, detail.keys, _key_columns(row), empty="")
     if row.keys > len(detail.keys):
-        click.echo(f"These are {len(detail.keys):,} of {counted_to_bound(row.keys)} keys: more with -n.", err=True)
+        click.echo(f"These are {len(detail.keys):,} of {counted_to_bound(row.keys)} keys; show more with -n.", err=True)
 
 
 def _lines(row: LimitRow) -> Iterator[tuple[str, str]]:
     yield "limit", row.name
-    yield "says", in_words(row.numbers)
+    yield "value", in_words(row.numbers)
     declared = declared_words(row)
     by = f"  ({row.declared_by})" if row.declared_by else ""
-    yield "code says", f"{declared}{by}" if declared else "nothing: it came with a job, or by hand, or left the code"
+    yield "declared", f"{declared}{by}" if declared else "no: created by a job or by hand, or removed from the code"
     if for_whom := holds_for(row):
         yield "for", for_whom
     if row.overridden:
@@ -132,11 +132,11 @@ def _lines(row: LimitRow) -> Iterator[tuple[str, str]]:
 
 
 def changed_sentence(row: LimitRow) -> str:
-    """What holds now, and how to go back."""
+    """Return the text after a change: the numbers in force, and how to reset them."""
     whole = f", for the whole queue {row.queue!r}" if row.queue is not None else ""
-    stop = "; nothing starts under it" if row.slots == 0 else ""
+    stop = "; no job starts under it" if row.slots == 0 else ""
     declared = declared_words(row)
-    back = f"goes back to {declared}, as the code says" if declared else "takes it away"
+    back = f"restores {declared}, as declared" if declared else "removes it"
     return f"{row.name}: {in_words(row.numbers)}{whole}{stop}.\n`sereno limit reset {row.name}` {back}."
 
 

@@ -1,4 +1,4 @@
-"""`sereno operation …`: bulk changes in the background."""
+"""`sereno operation …`: bulk operations in the background."""
 
 from collections.abc import Callable
 from time import sleep
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BAR = 30
 OF_WHAT = {"job": "jobs", "schedule": "schedules", "delivery": "deliveries"}
-# Of one that failed; of one that somebody stopped, or that is done, 0.
+# Exit code for an operation that failed; one that is done or was stopped exits with 0.
 FAILED = 1
 
 
@@ -40,65 +40,67 @@ COLUMNS = (
     Column("rate", lambda line: None if line.rate is None else f"{line.rate:g}/s"),
     Column("tenant", lambda line: line.tenant),
     Column("by", lambda line: line.asked_by),
-    Column("asked", lambda line: line.created_at),
+    Column("requested", lambda line: line.created_at),
     Column("finished", lambda line: line.finished_at),
     Column("what", lambda line: line.error or line.wanted, "wide"),
 )
 
 
 def background_option(function: F) -> F:
-    """For commands that change many things."""
+    """Add --background, for bulk commands."""
     option = click.option(
-        "--background", is_flag=True, help="A worker does it, and goes on when you leave; see sereno operation."
+        "--background", is_flag=True, help="Let a worker do it in the background; see sereno operation."
     )
     return option(function)
 
 
 def rate_option(function: F) -> F:
-    """For those that know no rate when they do it at once."""
-    return click.option("--rate", type=Rate(), help="With --background: so many a second, such as 50/s.")(function)
+    """Add --rate, for commands that only support it with --background."""
+    return click.option("--rate", type=Rate(), help="With --background: changes per second, such as 50/s.")(function)
 
 
 def check_rate(rate: float | None) -> None:
-    """At once is at once."""
+    """Refuse a rate for a change that runs in the foreground."""
     if rate is not None:
-        raise click.UsageError("--rate goes with --background here: without it, everything is done at once.")
+        raise click.UsageError("--rate needs --background here: without it, everything is changed at once.")
 
 
 @click.group()
 def operation() -> None:
-    """Bulk changes in the background: look how far they are, stop them."""
+    """List, follow and stop bulk operations in the background."""
 
 
 @operation.command("list", epilog="Example: sereno operation list")
-@click.option("--tenant", help="Those of one tenant.")
+@click.option("--tenant", help="Only operations of this tenant.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--before", type=click.IntRange(min=0), metavar="ID", help="Only those asked for before this one.")
+@click.option("--before", type=click.IntRange(min=0), metavar="ID", help="Only operations requested before this one.")
 @output_option
 @context_options
 def list_operations(context: "CommandContext", tenant: str | None, limit: int, before: int | None, form: str) -> None:
-    """All of them, newest first."""
-    from sereno.bulk.operations import list_operations as look  # noqa: PLC0415 - slow to import; --help needs none
+    """List operations, newest first."""
+    from sereno.bulk.operations import list_operations as query  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = context.run(look(limit, before, tenant=tenant))
-    show_list(form, found, COLUMNS, empty="There is no operation: sereno job retry … --background makes one.")
+    found = context.run(query(limit, before, tenant=tenant))
+    show_list(form, found, COLUMNS, empty="No operations. Start one: sereno job retry … --background")
 
 
 @operation.command(epilog="Example: sereno operation show 7 --follow")
 @click.argument("number", type=int, metavar="OPERATION")
-@click.option("-f", "--follow", is_flag=True, help="Until it is over. Ctrl-C leaves it; it goes on.")
-@click.option("--every", default=0.5, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
+@click.option("-f", "--follow", is_flag=True, help="Show progress until it ends. Ctrl-C does not stop the operation.")
+@click.option(
+    "--every", default=0.5, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between updates."
+)
 @output_option
 @context_options
 def show(context: "CommandContext", number: int, follow: bool, every: float, form: str) -> int:
-    """How far one is. Exits with 1 when it has failed."""
-    found = _look(context, number)
-    told = ""
+    """Show the progress of an operation. Exits with 1 when it has failed."""
+    found = _query(context, number)
+    shown = ""
     while follow and not found.is_over:
-        told = _tell_change(found, told)
+        shown = _show_change(found, shown)
         sleep(every)
-        found = _look(context, number)
-    if told and stdout_is_terminal():
+        found = _query(context, number)
+    if shown and stdout_is_terminal():
         click.echo()
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
@@ -111,12 +113,12 @@ def show(context: "CommandContext", number: int, follow: bool, every: float, for
 @click.argument("number", type=int, metavar="OPERATION")
 @context_options
 def stop(context: "CommandContext", number: int) -> None:
-    """It ends within a second. What was done stays done."""
-    from sereno.bulk.operations import stop as ask  # noqa: PLC0415 - slow to import; --help needs none
+    """Stop an operation within a second. Changes that were made stay."""
+    from sereno.bulk.operations import stop as request_stop  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = context.run(ask(number))
-    words = "is stopped" if found.is_over else "stops as soon as its batch has ended"
-    click.echo(f"Operation {number} {words}: {_progress(found)}.", err=True)
+    found = context.run(request_stop(number))
+    state = "is stopped" if found.is_over else "stops after its current batch"
+    click.echo(f"Operation {number} {state}: {_progress(found)}.", err=True)
 
 
 def begin(
@@ -130,7 +132,7 @@ def begin(
     form: str,
     fail_empty: bool,
 ) -> int:
-    """Leave jobs to a worker; answers what the command exits with."""
+    """Start a background operation on jobs; return the exit code."""
     from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     total = counted_in_time(context, bulk.count_jobs(action, wanted))
@@ -139,19 +141,19 @@ def begin(
 
 
 def tell_begun(made: "BulkOperation", *, form: str, fail_empty: bool) -> int:
-    """Its number, and how to follow it; answers what the command exits with."""
+    """Print the id of an operation and how to follow it; return the exit code."""
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made, indent=2 if form == "json" else 0)
     else:
         click.echo(made.id)
-        click.echo(f"Operation {made.id} begins: sereno operation show {made.id} --follow", err=True)
+        click.echo(f"Operation {made.id} started. Follow it: sereno operation show {made.id} --follow", err=True)
     if made.waits_for is not None:
         click.echo(f"It waits for {visible(made.waits_for)}: no worker is alive.", err=True)
     return NOTHING_MATCHED if fail_empty and made.total == 0 else 0
 
 
 def counted_in_time(context: "CommandContext", count: "Operation[Count]") -> "Count | None":
-    """As in a dry run; what takes too long to count can still be done."""
+    """Return the count of a dry run, or None when counting times out: the operation can still run."""
     import psycopg  # noqa: PLC0415 - slow to import; --help needs none
 
     try:
@@ -160,20 +162,20 @@ def counted_in_time(context: "CommandContext", count: "Operation[Count]") -> "Co
         return None
 
 
-def _look(context: "CommandContext", number: int) -> "BulkOperation":
-    from sereno.bulk.operations import show as look  # noqa: PLC0415 - see above
+def _query(context: "CommandContext", number: int) -> "BulkOperation":
+    from sereno.bulk.operations import show as query  # noqa: PLC0415 - see above
     from sereno.errors import InvalidArguments  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = context.run(look(number))
+    found = context.run(query(number))
     if found is None:
-        raise InvalidArguments(f"there is no operation {number}: see sereno operation list")
+        raise InvalidArguments(f"no operation {number}: see sereno operation list")
     return found
 
 
 def _progress(found: "BulkOperation") -> str:
     done = found.done + found.asked_to_stop
     of = f" of {_of(found)}" if found.total is not None else ""
-    left = f", {found.left_alone:,} left alone" if found.left_alone else ""
+    left = f", {found.left_alone:,} skipped" if found.left_alone else ""
     return f"{done:,}{of}{left}"
 
 
@@ -184,13 +186,13 @@ def _bar(found: "BulkOperation") -> str:
     return f"[{'█' * full}{'·' * (BAR - full)}] {share:4.0%}"
 
 
-def _tell_change(found: "BulkOperation", told: str) -> str:
-    """One line that changes on a terminal; a line for each change elsewhere. To the standard error, as words go."""
+def _show_change(found: "BulkOperation", shown: str) -> str:
+    """Print progress to stderr: one updated line on a terminal, a line for each change elsewhere."""
     waits = f", waits for {visible(found.waits_for)}" if found.waits_for else ""
     line = f"{_bar(found)}  {found.state}: {_progress(found)}{waits}"
     if stdout_is_terminal():
         click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-    elif line != told:
+    elif line != shown:
         click.echo(line, err=True)
     return line
 
@@ -201,17 +203,17 @@ def _show_page(found: "BulkOperation") -> None:
     for label, value in (
         ("operation", found.id),
         ("action", found.action),
-        (OF_WHAT.get(found.action.partition(".")[0], "of what"), found.wanted),
-        ("how", found.options or None),
+        (OF_WHAT.get(found.action.partition(".")[0], "filter"), found.wanted),
+        ("options", found.options or None),
         ("tenant", found.tenant),
         ("rate", None if found.rate is None else f"{found.rate:g}/s"),
         ("reason", found.reason),
-        ("asked to stop", found.asked_to_stop or None),
-        ("left alone", found.left_alone or None),
-        ("asked for", f"{human(found.created_at)} by {found.asked_by}"),
-        ("begun", found.started_at),
+        ("stopping", found.asked_to_stop or None),
+        ("skipped", found.left_alone or None),
+        ("requested", f"{human(found.created_at)} by {found.asked_by}"),
+        ("started", found.started_at),
         ("last seen", found.seen_at),
-        ("stop asked", stopped),
+        ("stop requested", stopped),
         ("finished", found.finished_at),
         ("job", str(found.job_id)),
         ("waits for", found.waits_for),

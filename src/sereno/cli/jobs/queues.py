@@ -1,4 +1,4 @@
-"""`sereno queue …`: look at queues; stop and go on. Tasks and tenants can be stopped the same way."""
+"""`sereno queue …`: list queues; pause and resume queues, tasks and tenants."""
 
 from typing import TYPE_CHECKING
 
@@ -26,18 +26,18 @@ COLUMNS = (
 
 @click.group()
 def queue() -> None:
-    """Look at queues; stop them and let them go on."""
+    """List, pause and resume queues."""
 
 
 @queue.command("list", epilog="Example: sereno queue list -o json")
 @output_option
 @context_options
 def list_queues(context: "CommandContext", form: str) -> None:
-    """Every queue that has work, a worker or a pause."""
+    """List queues that have jobs, workers or a pause."""
     from sereno.jobs.queues import list_pauses  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.queues import list_queues as operation  # noqa: PLC0415 - see above
 
-    show_list(form, context.run(operation()), COLUMNS, empty="No queue has work, a worker or a pause.")
+    show_list(form, context.run(operation()), COLUMNS, empty="No queue has jobs, workers or a pause.")
     for pause in context.run(list_pauses()):
         if pause.kind != "queue":
             click.echo(f"The {pause.kind} {pause.name!r} is paused, by {visible(pause.paused_by)}.", err=True)
@@ -47,10 +47,10 @@ def list_queues(context: "CommandContext", form: str) -> None:
 @click.argument("name", required=False, metavar="[QUEUE]")
 @click.option("--task", help="Pause a task instead of a queue.")
 @click.option("--tenant", help="Pause a tenant instead of a queue.")
-@click.option("--note", help="Why; shown wherever somebody wonders.")
+@click.option("--note", help="Reason, shown with the pause.")
 @context_options
 def pause(context: "CommandContext", name: str | None, task: str | None, tenant: str | None, note: str | None) -> None:
-    """Start no more jobs of it. What runs goes on; new jobs are taken and wait."""
+    """Pause a queue, task or tenant. Running jobs continue; new jobs are accepted and wait."""
     from sereno.jobs.queues import pause as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
@@ -64,17 +64,17 @@ def pause(context: "CommandContext", name: str | None, task: str | None, tenant:
 @click.option("--tenant", help="Resume a tenant instead of a queue.")
 @context_options
 def resume(context: "CommandContext", name: str | None, task: str | None, tenant: str | None) -> None:
-    """Start its jobs again."""
+    """Resume a queue, task or tenant."""
     from sereno.jobs.queues import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     kind, chosen = _which(name, task, tenant)
     changed = context.run(operation(kind, chosen))
-    click.echo(f"The {kind} {chosen!r} {'goes on' if changed else 'was not paused'}.", err=True)
+    click.echo(f"The {kind} {chosen!r} {'is resumed' if changed else 'was not paused'}.", err=True)
 
 
 def _which(queue_name: str | None, task: str | None, tenant: str | None) -> "tuple[PauseKind, str]":
     pairs: list[tuple[PauseKind, str | None]] = [("queue", queue_name), ("task", task), ("tenant", tenant)]
     given = [(kind, name) for kind, name in pairs if name]
     if len(given) != 1:
-        raise click.UsageError("Name one thing: a QUEUE, or --task NAME, or --tenant NAME.")
+        raise click.UsageError("Name exactly one of QUEUE, --task NAME and --tenant NAME.")
     return given[0]

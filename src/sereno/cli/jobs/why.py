@@ -1,4 +1,4 @@
-"""`sereno why JOB`, `sereno why RECIPIENT EVENT`."""
+"""`sereno why JOB` and `sereno why RECIPIENT EVENT`."""
 
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: sereno why 4711, or sereno why user:7 tender.published")
 @click.argument("subject", metavar="JOB|RECIPIENT")
 @click.argument("event", required=False, metavar="[EVENT]")
-@click.option("--tenant", help="Of the recipient.  [default: none]")
+@click.option("--tenant", help="Tenant of the recipient.  [default: none]")
 @output_option
 @context_options
 def why(context: "CommandContext", subject: str, event: str | None, tenant: str | None, form: str) -> None:
-    """Why a job is not running; or why a recipient was told of a kind of event, or was not. In plain words."""
+    """Explain why a job is not running, or why a recipient was or was not notified of an event."""
     if event is None:
         _why_job(context, subject, form)
         return
@@ -38,14 +38,14 @@ def _why_job(context: "CommandContext", subject: str, form: str) -> None:
         job_id = int(subject)
     except ValueError:
         raise click.UsageError(
-            f"{subject!r:.60} is no number of a job. For a recipient, add the event: sereno why user:7 tender.published"
+            f"{subject!r:.60} is not a job id. For a recipient, add the event: sereno why user:7 tender.published"
         ) from None
     sentences = context.run(operation(job_id))
     show_record(form, {"id": job_id, "why": sentences}, lambda: sentences)
 
 
 def _known(context: "CommandContext") -> "dict[str, EventKind] | None":
-    """What the application declares, with the channels that are active; None without an application."""
+    """Return the events that the application declares, with their active channels; None without an application."""
     from sereno.notifications.why import EventKind  # noqa: PLC0415 - slow to import; --help needs none
 
     if not context.settings.app:

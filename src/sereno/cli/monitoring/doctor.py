@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @output_option
 @context_options
 def doctor(context: "CommandContext", form: str) -> int:
-    """Look for trouble, and say what helps. Exits with 6 when something fails."""
+    """Find problems and suggest fixes. Exits with 6 when a check fails."""
     from sereno.monitoring.doctor import doctor as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     checks = context.run(operation(context.settings))
@@ -25,14 +25,14 @@ def doctor(context: "CommandContext", form: str) -> int:
         show_json({"healthy": not failed, "checks": checks}, indent=2 if form == "json" else 0)
         return UNHEALTHY if failed else 0
     for check in checks:
-        tell(check.level, check.name, check.message, check.remedy)
+        show_finding(check.level, check.name, check.message, check.remedy)
     return UNHEALTHY if failed else 0
 
 
-def tell(level: str, name: str, message: str, remedy: str = "", *, width: int = 14) -> None:
-    """One finding; the level is coloured where somebody looks."""
-    words = level if level == "ok" else level.upper()
+def show_finding(level: str, name: str, message: str, remedy: str = "", *, width: int = 14) -> None:
+    """Print one finding; the level is coloured on a terminal."""
+    label = level if level == "ok" else level.upper()
     colour = STYLES.get(level, "").removeprefix("bold ") or None
-    click.echo(f"{click.style(f'{words:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {visible(message)}")
+    click.echo(f"{click.style(f'{label:<5}', fg=colour, bold=level == 'fail')} {name:<{width}} {visible(message)}")
     if remedy:
         click.echo(f"{'':<{width + 6}} {click.style('→ ' + visible(remedy), dim=True)}")

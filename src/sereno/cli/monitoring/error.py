@@ -1,4 +1,4 @@
-"""`sereno error …`: what breaks, since when, and for whom."""
+"""`sereno error …`: failures grouped by their cause."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.monitoring.error_operations import ErrorDetail, Sort
 
-# The end of a traceback holds the cause.
+# Lines shown of a traceback, counted from its end, which holds the cause.
 TRACEBACK_LINES = 12
 
 
@@ -24,11 +24,11 @@ class NoError(click.ClickException):
     exit_code = NOTHING_MATCHED
 
     def __init__(self, fingerprint: str) -> None:
-        super().__init__(f"there is no error {fingerprint!r:.60}: sereno error list shows those of 30 days")
+        super().__init__(f"no error {fingerprint!r:.60}: sereno error list shows the errors of the last 30 days")
 
 
 class ErrorCommands(click.Group):
-    """Commands in the order in which one needs them."""
+    """Lists its commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(self.commands)
@@ -36,18 +36,18 @@ class ErrorCommands(click.Group):
 
 @click.group(cls=ErrorCommands)
 def error() -> None:
-    """Look at what breaks, since when, and for whom."""
+    """List, show and mute failures grouped by their cause."""
 
 
 @error.command(
     "list", epilog="Example: sereno error list 'task:reconcile type:OSError count:>10' --since 7d --sort count"
 )
 @click.argument("search", required=False)
-@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="At most 30d.")
+@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="Period to count, at most 30d.")
 @click.option("-t", "--task")
-@click.option("--tenant", help="Counted for this one alone.")
+@click.option("--tenant", help="Count only failures of this tenant.")
 @click.option("--sort", type=click.Choice(["last", "count"]), default="last", show_default=True)
-@click.option("--muted", is_flag=True, help="Also those that are muted.")
+@click.option("--muted", is_flag=True, help="Include muted errors.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @output_option
 @context_options
@@ -62,7 +62,7 @@ def list_errors(
     limit: int,
     form: str,
 ) -> None:
-    """Kinds of failure that were seen of late, with the last 24 hours."""
+    """List recent errors, with their counts in the last 24 hours."""
     from sereno.monitoring.error_operations import list_groups  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.search_fields import ERROR_FIELDS  # noqa: PLC0415 - see above
 
@@ -72,19 +72,17 @@ def list_errors(
             since=since, task=task, tenant=tenant, sort=sort, muted=muted, search_params=search_params, limit=limit
         )
     )
-    nothing = (
-        f"Nothing has failed in the last {since}." if search_params is None else "Nothing that has failed matches."
-    )
+    nothing = f"No failure in the last {since}." if search_params is None else "No error matches."
     show_list(form, found, _columns(), empty=nothing)
 
 
 @error.command(epilog="Example: sereno error show 3fa9c01b77d2")
 @click.argument("fingerprint")
-@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="At most 30d.")
+@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="Period to count, at most 30d.")
 @output_option
 @context_options
 def show(context: "CommandContext", fingerprint: str, since: str, form: str) -> None:
-    """One kind of failure: its hours, whom it hit, its dead letters, and what the newest one looked like."""
+    """Show an error: counts by hour and tenant, its dead jobs, and the newest traceback."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.error_operations import show as operation  # noqa: PLC0415 - see above
 
@@ -99,22 +97,22 @@ def show(context: "CommandContext", fingerprint: str, since: str, form: str) -> 
         click.echo(f"{heading}{visible(text)}")
 
 
-@error.command(epilog='Example: sereno error mute 3fa9c01b77d2 --until 8h --note "they are on it"')
+@error.command(epilog='Example: sereno error mute 3fa9c01b77d2 --until 8h --note "the provider is on it"')
 @click.argument("fingerprint")
-@click.option("--until", type=Moment(future=True), help='"8h" from now, or a date.')
-@click.option("--off", is_flag=True, help="Not muted any more.")
-@click.option("--note", help="Why; shown with it. An empty one takes the note away.")
+@click.option("--until", type=Moment(future=True), help='A date, or a duration from now such as "8h".')
+@click.option("--off", is_flag=True, help="Unmute it.")
+@click.option("--note", help="Reason, shown with the error. An empty note removes it.")
 @context_options
 def mute(context: "CommandContext", fingerprint: str, until: datetime | None, off: bool, note: str | None) -> None:
-    """Leave it out of the list for a while. It is counted all the same."""
+    """Hide an error from the list for a while. It is still counted."""
     from sereno.monitoring.error_operations import mute as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (until is None) != off:
-        raise click.UsageError("Until when? Give --until 8h; or --off, if it is to be heard again.")
+        raise click.UsageError("Pass --until, such as --until 8h, or --off to unmute it.")
     if context.run(operation(fingerprint, until, note=note)) is None:
         raise NoError(fingerprint)
-    said = "is heard again" if until is None else f"is muted until {short_time(until)}"
-    click.echo(f"{fingerprint} {said}.", err=True)
+    state = "is not muted any more" if until is None else f"is muted until {short_time(until)}"
+    click.echo(f"{fingerprint} {state}.", err=True)
 
 
 def _columns() -> tuple[Column, ...]:
@@ -159,7 +157,7 @@ def _lines(detail: "ErrorDetail", since: str) -> Iterator[tuple[str, str]]:
 
 
 def _tries(counts: Sequence[int]) -> Iterator[str]:
-    """How many successes took how many tries."""
+    """Return how many jobs succeeded after each number of attempts."""
     for place, count in enumerate(counts, 1):
         if count:
             yield f"{count:,} after {place}" + (" or more" * (place == len(counts) > 1))

@@ -1,4 +1,4 @@
-"""`sereno log …`: look at what handlers and the engine had to say."""
+"""`sereno log …`: list and follow log lines of handlers and the engine."""
 
 import time
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sereno.cli.failures import NOTHING_MATCHED
-from sereno.cli.notifications.page import look, page_options, show_lines, shown
+from sereno.cli.notifications.page import page_options, run_query, show_lines, shown
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, as_json, chosen_form, short_time, show_json, show_list
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sereno.telemetry.central_log import LogDetail, LogFilter, LogLine
 
 FOLLOW_EVERY = 1.0
-# Whoever writes takes a number first and is seen a moment later: lines with lower numbers may still come for so long.
+# Seconds. A writer takes an id before it commits, so lines with lower ids may still appear for this long.
 SETTLED_AFTER = 10.0
 
 COLUMNS = (
@@ -32,12 +32,12 @@ COLUMNS = (
 
 @click.group()
 def log() -> None:
-    """Look at what handlers and the engine had to say."""
+    """List and follow log lines of handlers and the engine."""
 
 
 @log.command("list", epilog="Example: sereno log list 'level:error tenant:r42 at:2h..' --follow")
 @click.argument("search", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until Ctrl-C.")
 @page_options
 @output_option
 @context_options
@@ -50,16 +50,16 @@ def list_log(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Lines of the log, newest first; followed, the newest last. Days of a SEARCH are those of this machine's zone."""
+    """List log lines, newest first; with --follow, newest last. Dates in SEARCH are in the local time zone."""
     from sereno.telemetry.log_search import lines_wanted, list_lines  # noqa: PLC0415 - slow to import; --help needs none
 
     if follow and before is not None:
-        raise click.UsageError("--follow goes on from now, --before goes back: choose one.")
+        raise click.UsageError("--follow and --before exclude each other: choose one.")
     wanted = lines_wanted(search or "", datetime.now().astimezone())
     page = context.run(list_lines(wanted, limit=limit, before=before))
     if follow:
         _follow(context, wanted, page.items[::-1], form)
-    show_list(form, page.items, COLUMNS, whole=page, empty="No line of the log matches.")
+    show_list(form, page.items, COLUMNS, whole=page, empty="No log line matches.")
     if page.next is not None and chosen_form(form) == "table":
         click.echo(f"There are more: add --before {page.next}", err=True)
     return NOTHING_MATCHED if fail_empty and not page.items else 0
@@ -70,10 +70,10 @@ def list_log(
 @output_option
 @context_options
 def show(context: "CommandContext", number: int, form: str) -> None:
-    """One line with all that was said, and its traceback."""
+    """Show a log line with its context and traceback."""
     from sereno.telemetry.log_search import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = look(context, operation(number))
+    found = run_query(context, operation(number))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
@@ -102,21 +102,21 @@ def _show_page(line: "LogDetail") -> None:
 
 
 def _follow(context: "CommandContext", wanted: "LogFilter", newest: "list[LogLine]", form: str) -> None:
-    """Until Ctrl-C."""
+    """Print lines as they arrive, until Ctrl-C."""
     from sereno.telemetry.log_search import new_lines  # noqa: PLC0415 - slow to import; --help needs none
 
-    # What was shown, and when: it is not shown again while we still look that far back.
-    said: dict[int, float] = {}
+    # Ids that were printed, and when: later queries return them again until they are settled.
+    printed: dict[int, float] = {}
     after = newest[0].id - 1 if newest else 0
     while True:
         now = time.monotonic()
         for line in newest:
-            if line.id not in said:
-                said[line.id] = now
+            if line.id not in printed:
+                printed[line.id] = now
                 click.echo(_followed(line, form))
-        settled = [number for number, seen in said.items() if seen < now - SETTLED_AFTER]
+        settled = [number for number, seen in printed.items() if seen < now - SETTLED_AFTER]
         after = max([after, *settled])
-        said = {number: seen for number, seen in said.items() if number > after}
+        printed = {number: seen for number, seen in printed.items() if number > after}
         time.sleep(FOLLOW_EVERY)
         newest = context.run(new_lines(wanted, after))
 

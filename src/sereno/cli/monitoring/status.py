@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
     from sereno.monitoring.status import SchedulerLine, SystemStatus
 
-# A transaction open for longer is worth a line.
+# Seconds. A transaction that is open for longer is shown.
 LONG_TRANSACTION = 60.0
-# A scheduler that is this far behind is worth a word.
+# Seconds. A scheduler that is this late is reported as late.
 BEHIND = 1.0
 
 
@@ -22,7 +22,7 @@ BEHIND = 1.0
 @output_option
 @context_options
 def status(context: "CommandContext", form: str) -> None:
-    """Everything on one screen: workers, the scheduler, queues, dead letters, pauses."""
+    """Show workers, the scheduler, queues, dead jobs and pauses."""
     from sereno.cli.jobs.queues import COLUMNS  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.status import status as operation  # noqa: PLC0415 - see above
 
@@ -43,14 +43,14 @@ def status(context: "CommandContext", form: str) -> None:
 
 
 def sentences(found: "SystemStatus") -> Iterator[str]:
-    """The state of the house in a few lines."""
+    """Return the status as a few lines of text."""
     from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     workers = "1 worker is" if found.workers_alive == 1 else f"{found.workers_alive} workers are"
     yield f"{workers} alive with {counted(found.slots, 'slot')}; schema {found.schema_version}."
     yield from scheduler_sentences(found.scheduler)
     if found.dead_letters.value:
-        yield f"{found.dead_letters} in the dead letter: sereno job list --state dead"
+        yield f"{counted(found.dead_letters, 'dead job')}: sereno job list --state dead"
     if found.next_scheduled is not None:
         job = found.next_scheduled
         when = f"in {spoken(job.in_seconds)}" if job.in_seconds > 0 else "now"
@@ -64,7 +64,7 @@ def sentences(found: "SystemStatus") -> Iterator[str]:
 
 
 def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
-    """Who keeps time, and what there is to keep."""
+    """Return lines about the scheduler that leads, its last tick, and the schedules by state."""
     from sereno.duration import spoken  # noqa: PLC0415 - slow to import; --help needs none
 
     if found.since is None or found.until is None:
@@ -73,7 +73,7 @@ def scheduler_sentences(found: "SchedulerLine") -> Iterator[str]:
         since, end = short_time(found.since), short_time(found.until)
         yield f"Scheduler: {found.holder} leads since {since}, its lease runs until {end}."
     else:
-        yield f"Scheduler: none is alive. The last one, {found.holder}, was gone at {short_time(found.until)}."
+        yield f"Scheduler: none is alive. The last one, {found.holder}, lost its lease at {short_time(found.until)}."
     if found.ticked_seconds_ago is not None and found.tick_seconds is not None:
         fires = counted(found.tick_fires or 0, "fire")
         yield f"  Last tick {spoken(found.ticked_seconds_ago)} ago: {fires} in {spoken(found.tick_seconds)}."
@@ -90,4 +90,4 @@ def _lag(found: "SchedulerLine") -> str:
 
     if found.lag_seconds is None or found.lag_seconds < BEHIND:
         return "; none is late" if found.schedules.get("enabled") else ""
-    return f"; the oldest that is due waits for {spoken(found.lag_seconds)}"
+    return f"; the oldest due one is {spoken(found.lag_seconds)} late"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sereno.monitoring.status import SystemStatus
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-# So many looks back is the line of rates drawn.
+# Number of samples in the sparkline of rates.
 SAMPLES = 40
 
 FAILURES = (
@@ -37,11 +37,13 @@ FAILURES = (
 
 
 @click.command(epilog="Example: sereno top --every 0.5")
-@click.option("--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between looks.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), help="End by itself after so long.")
+@click.option(
+    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds between updates."
+)
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="Stop after this many seconds.")
 @context_options
 def top(context: "CommandContext", every: float, seconds: float | None) -> None:
-    """Queues, rates, workers and the newest failures, live. q or Ctrl-C ends it."""
+    """Show live queues, rates, workers and the newest failures. Press q or Ctrl-C to stop."""
     watch = TopScreen(context)
     end = None if seconds is None else monotonic() + seconds
     if not stdout_is_terminal():
@@ -52,17 +54,17 @@ def top(context: "CommandContext", every: float, seconds: float | None) -> None:
     with _keys(), Live(console=terminal(), screen=True, auto_refresh=False) as live:
         try:
             while end is None or monotonic() < end:
-                watch.look()
+                watch.refresh()
                 live.update(watch.screen(), refresh=True)
                 if _key_within(every) in ("q", "Q"):
                     break
         except KeyboardInterrupt:
-            # The usual way out of a live screen.
+            # Ctrl-C is the usual way to leave a live screen.
             pass
 
 
 class TopScreen:
-    """What was seen so far, and how fast things go."""
+    """The newest status, and the rates of the last samples."""
 
     def __init__(self, context: "CommandContext") -> None:
         self._context = context
@@ -72,7 +74,7 @@ class TopScreen:
         self._failures: list[FailureRow] = []
         self._workers: list[SessionRow] = []
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         from sereno.jobs import queries as job_queries  # noqa: PLC0415 - see above
         from sereno.monitoring.status import status  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -88,12 +90,12 @@ class TopScreen:
 
     @property
     def rate(self) -> float:
-        """Jobs finished a second, over the last few looks: the server counts in steps."""
+        """Return jobs finished per second, as a mean of three samples: PostgreSQL updates its counters in steps."""
         recent = list(self._rates)[-3:]
         return sum(recent) / len(recent) if recent else 0.0
 
-    def words(self) -> str:
-        """One line for a pipe."""
+    def line(self) -> str:
+        """Return the status as one line, for a pipe."""
         assert self.status is not None
         ready = ", ".join(f"{visible(line.queue)} {line.ready}" for line in self.status.queues) or "none"
         return (
@@ -115,8 +117,8 @@ class TopScreen:
                 f"{self.rate:,.0f} finished/s  ",
                 (sparkline(self._rates), "cyan"),
                 f"  workers {self.status.workers_alive}, slots {self.status.slots}, ",
-                (f"{self.status.dead_letters} in the dead letter", "red" if self.status.dead_letters.value else ""),
-                ("   q ends", "dim"),
+                (f"{self.status.dead_letters} dead", "red" if self.status.dead_letters.value else ""),
+                ("   q quits", "dim"),
             ),
             Text(),
             table(self.status.queues, QUEUES),
@@ -129,7 +131,7 @@ class TopScreen:
 
 
 def sparkline(values: Collection[float]) -> str:
-    """The rates as a row of blocks; the highest one fills its cell."""
+    """Return the values as a row of block characters; the highest value fills its cell."""
     highest = max(values, default=0.0)
     if highest <= 0:
         return "▁" * len(values)
@@ -138,8 +140,8 @@ def sparkline(values: Collection[float]) -> str:
 
 def _as_lines(watch: TopScreen, every: float, end: float | None) -> None:
     while True:
-        watch.look()
-        click.echo(watch.words())
+        watch.refresh()
+        click.echo(watch.line())
         if end is not None and monotonic() + every > end:
             return
         _pause(every)
@@ -151,7 +153,7 @@ def _pause(seconds: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Keys arrive one by one, unseen; the terminal is put back as it was."""
+    """Read keys one by one without echo; restore the terminal afterwards."""
     if not sys.stdin.isatty():
         yield
         return

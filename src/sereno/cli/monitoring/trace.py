@@ -1,4 +1,4 @@
-"""`sereno trace ID`: what one cause brought about, as lines of time."""
+"""`sereno trace ID`: the timeline of a trace."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from sereno.monitoring.traces.operations import Trace, TraceLine
     from sereno.monitoring.traces.trace import Lane, Segment
 
-# Of a line, so much is the picture; and so much the name before it.
+# Characters of a line for the timeline, and for the name before it.
 WIDTH = 60
 NAME_WIDTH = 34
-# What stands for a wait, a run and a mark; a later one is drawn over an earlier one.
+# Characters for a wait, a run and a mark; later spans are drawn over earlier ones.
 SIGNS = {"wait": "·", "run": "━", "mark": "◆"}
 BREAK = "┊"
 
 
 @click.command(epilog='Example: sereno trace 4bf92f3577b34da6, or sereno trace --subject "tender 1057-22"')
 @click.argument("trace_id", required=False, metavar="[ID]")
-@click.option("--subject", help="Of events about this.")
-@click.option("--job", type=click.IntRange(0, 2**63 - 1), help="Of this job.")
-@click.option("--delivery", type=click.IntRange(0, 2**63 - 1), help="Of this delivery.")
-@click.option("--tenant", help="This tenant's part alone.")
+@click.option("--subject", help="Find traces by the subject of an event.")
+@click.option("--job", type=click.IntRange(0, 2**63 - 1), help="Find the trace of this job.")
+@click.option("--delivery", type=click.IntRange(0, 2**63 - 1), help="Find the trace of this delivery.")
+@click.option("--tenant", help="Show only the part of this tenant.")
 @output_option
 @context_options
 def trace(
@@ -42,22 +42,23 @@ def trace(
     tenant: str | None,
     form: str,
 ) -> None:
-    """What one cause brought about: schedules, jobs, events and deliveries, in the order of time.
+    """Show the timeline of a trace: its schedules, jobs, events and deliveries.
 
-    By the id that they carry, or by something that took part; job:7 and event:7 stand for what carries none.
+    Name the trace by its ID, or find it by a subject, job or delivery. A job or an event without a trace id is its own
+    trace: job:7, event:7.
     """
     from sereno.monitoring.traces import operations as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     if (trace_id is None) == (subject is None and job is None and delivery is None):
-        raise click.UsageError("say the id of a trace, or one of --subject, --job and --delivery")
+        raise click.UsageError("pass the ID of a trace, or one of --subject, --job and --delivery")
     if trace_id is None:
         found = context.run(operation.find(subject=subject, job=job, delivery=delivery, tenant=tenant))
         if len(found) != 1:
             _choose(form, found)
             return
         trace_id = found[0].id
-    told = context.run(operation.trace(trace_id, tenant=tenant))
-    show_record(form, told, lambda: _lines(told))
+    timeline = context.run(operation.trace(trace_id, tenant=tenant))
+    show_record(form, timeline, lambda: _lines(timeline))
 
 
 def _choose(form: str, found: "Sequence[TraceLine]") -> None:
@@ -69,25 +70,25 @@ def _choose(form: str, found: "Sequence[TraceLine]") -> None:
         Column("tenant", lambda line: line.tenant),
         Column("at", lambda line: line.at),
     ]
-    show_list(form, found, columns, empty="Nothing is known of that.")
+    show_list(form, found, columns, empty="No trace found.")
 
 
-def _lines(told: "Trace") -> Iterator[str]:
-    length = (told.end - told.start).total_seconds()
-    yield f"trace {shown(told.id)}: {length:,.3f} s from {told.start.astimezone():%Y-%m-%d %H:%M:%S}"
-    if any(segment.kind == "break" for segment in told.segments):
-        yield f"Long gaps, in which nothing happened, are cut ({BREAK})."
+def _lines(timeline: "Trace") -> Iterator[str]:
+    length = (timeline.end - timeline.start).total_seconds()
+    yield f"trace {shown(timeline.id)}: {length:,.3f} s from {timeline.start.astimezone():%Y-%m-%d %H:%M:%S}"
+    if any(segment.kind == "break" for segment in timeline.segments):
+        yield f"Long idle gaps are cut ({BREAK})."
     yield ""
-    for lane in told.lanes:
+    for lane in timeline.lanes:
         name = shown(f"{lane.kind} {lane.name}")[:NAME_WIDTH]
-        yield f"{name:<{NAME_WIDTH}} {picture(lane, told.segments)} {_after(told.start, lane)}"
-    if not told.whole:
+        yield f"{name:<{NAME_WIDTH}} {picture(lane, timeline.segments)} {_after(timeline.start, lane)}"
+    if not timeline.whole:
         yield ""
-        yield "There is more than is shown here."
+        yield "The trace has more entries than are shown here."
 
 
 def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
-    """One line of signs, as wide as every other."""
+    """Return the timeline of a lane, WIDTH characters wide."""
     from sereno.monitoring.traces.trace import place  # noqa: PLC0415 - see above
 
     signs = [" "] * WIDTH
@@ -105,7 +106,7 @@ def picture(lane: "Lane", segments: "Sequence[Segment]") -> str:
 
 
 def _after(start: "datetime", lane: "Lane") -> str:
-    """When it began, and how it ended or stands."""
+    """Return the start of a lane as an offset, and its state."""
     seconds = (lane.spans[0].start - start).total_seconds()
     if lane.counts:
         more = "" if lane.exact else " or more"

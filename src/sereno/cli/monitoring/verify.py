@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: sereno verify --all -o json")
-@click.option("--all", "everything", is_flag=True, help="Look at every row, not only at the newest 100,000.")
+@click.option("--all", "everything", is_flag=True, help="Check every row, not only the newest 100,000.")
 @output_option
 @context_options
 def verify(context: "CommandContext", everything: bool, form: str) -> int:
-    """Prove the invariants on the live database, reading only. Exits with 6 when one is broken."""
-    from sereno.cli.monitoring.doctor import tell  # noqa: PLC0415 - slow to import; --help needs none
+    """Check the invariants on the live database, read-only. Exits with 6 when one is violated."""
+    from sereno.cli.monitoring.doctor import show_finding  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.monitoring.verify import WINDOW  # noqa: PLC0415 - see above
     from sereno.monitoring.verify import verify as operation  # noqa: PLC0415 - see above
 
@@ -28,9 +28,11 @@ def verify(context: "CommandContext", everything: bool, form: str) -> int:
         show_json({"holds": not broken, "proofs": proofs}, indent=2 if form == "json" else 0)
         return UNHEALTHY if broken else 0
     for proof in proofs:
-        tell("ok" if proof.holds else "fail", proof.name, proof.promise, width=26)
+        show_finding("ok" if proof.holds else "fail", proof.name, proof.promise, width=26)
         for violation in proof.violations:
             click.echo(f"{'':<33}{violation.id}: {visible(violation.what)}")
-    words = f"{len(broken)} of {len(proofs)} promises are broken." if broken else f"All {len(proofs)} promises hold."
-    click.echo(words, err=True)
+    text = (
+        f"{len(broken)} of {len(proofs)} invariants are violated." if broken else f"All {len(proofs)} invariants hold."
+    )
+    click.echo(text, err=True)
     return UNHEALTHY if broken else 0

@@ -1,4 +1,4 @@
-"""`sereno channel …`: look at channels; stop and go on."""
+"""`sereno channel …`: list, pause and resume channels."""
 
 from typing import TYPE_CHECKING
 
@@ -33,35 +33,35 @@ COLUMNS = (
 
 @click.group(cls=OrderedGroup)
 def channel() -> None:
-    """Look at channels; stop them and let them go on."""
+    """List, pause and resume channels."""
 
 
 @channel.command("list", epilog="Example: sereno channel list -a shop:app")
 @output_option
 @context_options
 def list_channels(context: "CommandContext", form: str) -> None:
-    """Those that the application knows, that somebody has an address of, or that were used lately.
+    """List channels that the application declares, that have addresses, or that were used lately.
 
-    Lately: among the newest hundred thousand deliveries.
+    Lately means among the newest 100,000 deliveries.
     """
     from sereno.notifications.operations import list_channels as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     known = list(context.app.channels.known) if context.settings.app else []
     found = context.run(operation(known))
-    show_list(form, found, COLUMNS, empty="There are no channels: app.event(…, channels=[…]) names them.")
+    show_list(form, found, COLUMNS, empty="No channels. Name them in app.event(…, channels=[…]).")
     if chosen_form(form) == "table" and known:
-        strange = [shown(line.channel) for line in found if not line.is_known]
-        if strange:
-            click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
+        undeclared = [shown(line.channel) for line in found if not line.is_known]
+        if undeclared:
+            click.echo(f"Not declared by this application: {', '.join(undeclared)}.", err=True)
 
 
 @channel.command(epilog='Example: sereno channel pause sms --reason "the provider is down"')
 @click.argument("name", metavar="CHANNEL")
-@click.option("--reason", required=True, help="Why; shown wherever somebody wonders.")
-@click.option("--account", metavar="TENANT", help="Only what leaves by the credentials of this tenant.")
+@click.option("--reason", required=True, help="Reason, shown with the pause.")
+@click.option("--account", metavar="TENANT", help="Pause only deliveries that use the credentials of this tenant.")
 @context_options
 def pause(context: "CommandContext", name: str, reason: str, account: str | None) -> None:
-    """Send nothing by it. New deliveries are made and wait; nobody's tries are used up."""
+    """Pause a channel. Deliveries wait and use up no attempts."""
     from sereno.notifications.operations import pause_channel  # noqa: PLC0415 - slow to import; --help needs none
 
     changed = context.run(pause_channel(name, reason, account=account))
@@ -70,21 +70,21 @@ def pause(context: "CommandContext", name: str, reason: str, account: str | None
 
 @channel.command(epilog="Example: sereno channel resume email -a shop:app")
 @click.argument("name", metavar="CHANNEL")
-@click.option("--account", metavar="TENANT", help="Only this account.  [default: all that are paused]")
+@click.option("--account", metavar="TENANT", help="Resume only this account.  [default: all paused accounts]")
 @context_options
 def resume(context: "CommandContext", name: str, account: str | None) -> None:
-    """It works again: what waited for it leaves. It needs your application (-a)."""
+    """Resume a channel and send the waiting deliveries. Needs your application (-a)."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.notifications.operations import noted  # noqa: PLC0415 - see above
 
     for text in (name, account or ""):
         if "\x00" in text:
-            raise InvalidArguments("a name has no NUL byte")
+            raise InvalidArguments("a name must not contain a NUL byte")
     accounts = asyncio.run(_resume(context, name, account))
     if accounts:
         context.run(noted("channel.resume", f"channel {name}", {"accounts": accounts}))
-    click.echo(f"The channel {name!r}{_of(account)} {'goes on' if accounts else 'was not paused'}.", err=True)
+    click.echo(f"The channel {name!r}{_of(account)} {'is resumed' if accounts else 'was not paused'}.", err=True)
 
 
 async def _resume(context: "CommandContext", name: str, account: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""`sereno delivery …`: look at deliveries, and send them again."""
+"""`sereno delivery …`: list and requeue deliveries."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ from sereno.cli.notifications.page import (
     OrderedGroup,
     application,
     end_of_page,
-    look,
     page_options,
+    run_query,
     show_lines,
     shown,
     stored_json,
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from sereno.notifications.operations import DeliveryDetail
     from sereno.notifications.rows import DeliveryLine
 
-# As in sereno.notifications.deliveries.delivery, which is slow to import: --help needs none of it.
+# Repeated from sereno.notifications.deliveries.delivery, which is slow to import: --help needs none of it.
 STATES = (
     *("pending", "sending", "sent", "delivered", "read", "bounced"),
     *("skipped", "failed", "invalid", "expired", "dead", "unknown"),
 )
-# So many go back to work in one transaction.
+# Deliveries that one transaction requeues.
 BATCH = 1000
-# Of the counts of a dry run, as many as one reads.
+# Entries that a dry run lists for each count.
 MOST_COUNTS = 8
 
 
 def _what_happened(line: Any) -> str:
-    said = ": ".join(part for part in (line.error_code, line.error_message) if part)
-    return shown("; ".join(part for part in (line.reason, said) if part))
+    error = ": ".join(part for part in (line.error_code, line.error_message) if part)
+    return shown("; ".join(part for part in (line.reason, error) if part))
 
 
 COLUMNS = (
@@ -67,14 +67,14 @@ RECEIPT_COLUMNS = (
 
 
 def which_options(function: "Callable[..., Any]") -> "Callable[..., Any]":
-    """Which deliveries."""
+    """Add the options that select deliveries."""
     for option in (
-        click.option("--since", type=Moment(), help='"2h" ago, or a date.'),
+        click.option("--since", type=Moment(), help='A date, or an age such as "2h".'),
         click.option("--tenant"),
-        click.option("--subject", help="Of events of this subject."),
-        click.option("--type", "kind", metavar="NAME", help="Of events of this type."),
-        click.option("--event", type=int, metavar="ID", help="Of one event."),
-        click.option("--recipient", metavar="KEY", help="Of one recipient; of a tenant's with --tenant."),
+        click.option("--subject", help="Subject of the event."),
+        click.option("--type", "kind", metavar="NAME", help="Type of the event."),
+        click.option("--event", type=int, metavar="ID", help="Id of the event."),
+        click.option("--recipient", metavar="KEY", help="Key of the recipient; with --tenant, of that tenant."),
         click.option("-c", "--channel"),
         click.option("-s", "--state", "states", multiple=True, type=click.Choice(STATES), help="Repeatable."),
     ):
@@ -84,7 +84,7 @@ def which_options(function: "Callable[..., Any]") -> "Callable[..., Any]":
 
 @click.group(cls=OrderedGroup)
 def delivery() -> None:
-    """Look at deliveries, and send them again."""
+    """List and requeue deliveries."""
 
 
 @delivery.command(
@@ -98,10 +98,10 @@ def delivery() -> None:
 def list_deliveries(
     context: "CommandContext", limit: int, before: int | None, fail_empty: bool, form: str, **which: Any
 ) -> int:
-    """Deliveries, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
+    """List deliveries, newest first. A filter or SEARCH covers the newest 100,000."""
     from sereno.notifications.operations import list_deliveries as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    found = look(context, operation(_filter(**which), limit=limit, before=before))
+    found = run_query(context, operation(_filter(**which), limit=limit, before=before))
     show_list(form, found, COLUMNS, empty="No delivery matches.")
     return end_of_page(form, found, limit, fail_empty)
 
@@ -112,11 +112,11 @@ def list_deliveries(
 @output_option
 @context_options
 def show(context: "CommandContext", number: int, reveal: bool, form: str) -> None:
-    """One delivery: its event, its address, what became of it, and what its provider said later."""
+    """Show a delivery: its event, address, outcome and receipts."""
     from sereno.archive.lookup import or_archived  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.operations import masked, show_delivery  # noqa: PLC0415 - see above
 
-    detail = look(context, or_archived("delivery", number, show_delivery(number)))
+    detail = run_query(context, or_archived("delivery", number, show_delivery(number)))
     if reveal:
         from sereno.notifications.reveal import reveal_delivery  # noqa: PLC0415 - see above
 
@@ -146,7 +146,7 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
             ("channel", row.channel + (f", account {row.account}" if row.account else "")),
             ("address", row.address or ("gone" if row.address_id else None)),
             ("", None if is_good else f"this address is {row.address_state}{address_reason}"),
-            ("tries", f"{row.attempts}" + (f", {row.unknowns} of them without an answer" if row.unknowns else "")),
+            ("tries", f"{row.attempts}" + (f", {row.unknowns} of them without a response" if row.unknowns else "")),
             ("job", row.job_id),
             ("provider id", row.provider_id),
             ("error", ": ".join(part for part in (row.error_code, row.error_message) if part)),
@@ -155,9 +155,9 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
                 for label, at in (
                     ("created", row.created_at),
                     ("due", row.due_at),
-                    ("true until", row.expires_at),
+                    ("expires", row.expires_at),
                     ("sent", row.sent_at),
-                    ("asked about", row.receipt_at),
+                    ("receipt", row.receipt_at),
                     ("changed", row.changed_at),
                 )
                 if at is not None
@@ -171,7 +171,7 @@ def _show_page(detail: "DeliveryDetail", form: str) -> None:
 
 @delivery.command(epilog="Example: sereno delivery requeue --state failed --channel email --dry-run")
 @click.argument("ids", nargs=-1, type=int, metavar="[DELIVERY]...")
-@click.option("--search", metavar="TEXT", help="As in delivery list: 'error:timeout created:2d..'.")
+@click.option("--search", metavar="TEXT", help="A search as in delivery list, such as 'error:timeout created:2d..'.")
 @which_options
 @rate_option
 @background_option
@@ -189,27 +189,27 @@ def requeue(
     form: str,
     **which: Any,
 ) -> int:
-    """Send again what ended without having arrived, with fresh tries. At once, it needs your application (-a)."""
+    """Requeue deliveries that did not arrive, with all their attempts again. Needs -a, or --background."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     wanted = _filter(**which)
     if bool(ids) != wanted.is_empty:
-        raise click.UsageError("Which deliveries? Name them by id, or give a filter such as --state failed; not both.")
+        raise click.UsageError("Pass either ids, or a filter such as --state failed.")
     if background and not dry_run:
         return _begin(context, wanted, ids, rate=rate, yes=yes, form=form, fail_empty=fail_empty)
     if not background:
         check_rate(rate)
-    found = [] if ids else look(context, notifications.requeueable(wanted))
+    found = [] if ids else run_query(context, notifications.requeueable(wanted))
     if dry_run and ids:
-        found = [line for number in ids for line in [look(context, notifications.show_delivery(number)).delivery]]
+        found = [line for number in ids for line in [run_query(context, notifications.show_delivery(number)).delivery]]
         found = [line for line in found if line.state in notifications.REQUEUEABLE]
     if dry_run:
-        return _tell_tally(found, fail_empty=fail_empty, form=form)
+        return _report_tally(found, fail_empty=fail_empty, form=form)
     if found and not yes:
-        raise Refused(f"this would requeue {_how_many(found)}: look with --dry-run, confirm with --yes")
+        raise Refused(f"this would requeue {_how_many(found)}: check with --dry-run, confirm with --yes")
     chosen = list(ids) or [line.id for line in found]
     done = _requeue(context, [number for number in chosen if 0 < number <= notifications.LARGEST_ID])
-    return _tell_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
+    return _report_requeued(chosen, done, is_named=bool(ids), fail_empty=fail_empty, form=form)
 
 
 def _begin(
@@ -222,21 +222,21 @@ def _begin(
     form: str,
     fail_empty: bool,
 ) -> int:
-    """Leave it to a worker."""
+    """Start a background operation on deliveries."""
     from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     named = [number for number in ids if 0 < number <= notifications.LARGEST_ID] if ids else None
     if named is None and not yes:
-        raise Refused("this would requeue every delivery that matches: look with --dry-run, confirm with --yes")
-    look(context, notifications.check_filter(wanted))
+        raise Refused("this would requeue every delivery that matches: check with --dry-run, confirm with --yes")
+    run_query(context, notifications.check_filter(wanted))
     total = counted_in_time(context, bulk.count_requeue(wanted, named))
     made = context.run(bulk.begin_requeue(wanted, ids=named, rate=rate, yes=yes, total=total))
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
 def _requeue(context: "CommandContext", chosen: "Sequence[int]") -> list[int]:
-    """In batches: what is sent back and the record of it, both or neither."""
+    """Requeue in batches; each transaction also writes the audit record."""
     from sereno.notifications.operations import noted  # noqa: PLC0415 - slow to import; --help needs none
 
     done: list[int] = []
@@ -262,35 +262,35 @@ def _deliveries(count: int) -> str:
     return "1 delivery" if count == 1 else f"{count:,} deliveries"
 
 
-def _tell_tally(found: "Sequence[DeliveryLine]", *, fail_empty: bool, form: str) -> int:
+def _report_tally(found: "Sequence[DeliveryLine]", *, fail_empty: bool, form: str) -> int:
     from sereno.notifications.operations import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     counts = tally(found)
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"total": len(found)} | {f"by_{name}": each for name, each in counts.items()})
     elif not found:
-        click.echo("Nothing matches: there is nothing to requeue.")
+        click.echo("No delivery matches: there is nothing to requeue.")
     else:
         click.echo(f"Would requeue {_how_many(found)}.")
         for name, each in counts.items():
-            words = ", ".join(f"{shown(key)} {count:,}" for key, count in list(each.items())[:MOST_COUNTS])
-            click.echo(f"  by {name}: {words}")
+            parts = ", ".join(f"{shown(key)} {count:,}" for key, count in list(each.items())[:MOST_COUNTS])
+            click.echo(f"  by {name}: {parts}")
     return NOTHING_MATCHED if fail_empty and not found else 0
 
 
-def _tell_requeued(
+def _report_requeued(
     chosen: "Sequence[int]", done: "Sequence[int]", *, is_named: bool, fail_empty: bool, form: str
 ) -> int:
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"done": done}, indent=2 if form == "json" else 0)
     else:
-        click.echo(f"Sent back to work: {_deliveries(len(done))}." if done else "Nothing matched: nothing was done.")
+        click.echo(f"Requeued: {_deliveries(len(done))}." if done else "No delivery matched: nothing was changed.")
     left = sorted(set(chosen) - set(done))
     if left and is_named:
         names = ", ".join(map(str, left))
-        click.echo(f"On their way, arrived, or unknown: {names} (see `sereno delivery show`).", err=True)
+        click.echo(f"Unknown, pending, or already delivered: {names} (see `sereno delivery show`).", err=True)
     elif left:
-        click.echo(f"{counted(len(left), 'other')} moved on meanwhile.", err=True)
+        click.echo(f"{counted(len(left), 'other')} changed state in the meantime.", err=True)
     return NOTHING_MATCHED if not done and (fail_empty or is_named) else 0
 
 

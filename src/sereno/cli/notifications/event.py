@@ -1,4 +1,4 @@
-"""`sereno event …`: look at events, and tell people of one."""
+"""`sereno event …`: list events, and notify recipients of one."""
 
 import sys
 from datetime import datetime
@@ -10,8 +10,8 @@ from sereno.cli.notifications.page import (
     OrderedGroup,
     application,
     end_of_page,
-    look,
     page_options,
+    run_query,
     show_lines,
     shown,
     stored_json,
@@ -29,7 +29,7 @@ MOST_NAMED = 10
 
 
 def _audience(line: "EventLine") -> str:
-    return "all who want it" if line.named is None else f"{line.named:,} named"
+    return "all subscribers" if line.named is None else f"{line.named:,} named"
 
 
 def _progress(line: "EventLine") -> str:
@@ -58,14 +58,14 @@ TALLY_COLUMNS = (
 
 @click.group(cls=OrderedGroup)
 def event() -> None:
-    """Look at events, and tell people of one."""
+    """List events, and notify recipients of one."""
 
 
 @event.command("list", epilog="Example: sereno event list 'type:tender.* payload.region:RM created:2h..'")
 @click.argument("search", required=False)
 @click.option("-t", "--type", "kind", metavar="TYPE")
 @click.option("--tenant")
-@click.option("--since", type=Moment(), help='"2h" ago, or a date.')
+@click.option("--since", type=Moment(), help='A date, or an age such as "2h".')
 @page_options
 @output_option
 @context_options
@@ -80,7 +80,7 @@ def list_events(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Events, newest first. A filter or a SEARCH looks at the newest hundred thousand."""
+    """List events, newest first. A filter or SEARCH covers the newest 100,000."""
     from sereno.notifications.operations import list_events as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.search_fields import EVENT_FIELDS  # noqa: PLC0415 - see above
 
@@ -97,10 +97,10 @@ def list_events(
 @output_option
 @context_options
 def show(context: "CommandContext", number: int, form: str) -> None:
-    """One event: what it says, to whom, and what became of its deliveries."""
+    """Show an event: its payload, its audience, and its deliveries by state."""
     from sereno.notifications.operations import show_event  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(context, show_event(number))
+    detail = run_query(context, show_event(number))
     if chosen_form(form) in ("json", "jsonl"):
         show_json(detail, indent=2 if form == "json" else 0)
     else:
@@ -111,7 +111,7 @@ def _show_page(detail: "EventDetail", form: str) -> None:
     row = detail.event
     named = row.audience or []
     more = ", …" if (row.named or 0) > MOST_NAMED else ""
-    flags = [word for word, holds in (("critical", row.critical), ("only on request", row.opt_in)) if holds]
+    flags = [word for word, holds in (("critical", row.critical), ("opt-in", row.opt_in)) if holds]
     show_lines(
         (
             ("event", f"{row.id}  {row.type}"),
@@ -119,15 +119,15 @@ def _show_page(detail: "EventDetail", form: str) -> None:
             ("subject", row.subject),
             ("key", row.key),
             ("category", row.category),
-            ("is", ", ".join(flags)),
+            ("flags", ", ".join(flags)),
             ("payload", stored_json(row.payload)),
             ("channels", ", ".join(row.channels)),
             ("to", _audience(row) + (f": {', '.join(named[:MOST_NAMED])}{more}" if named else "")),
             ("note", row.note),
             ("created", short_time(row.created_at)),
             ("due", short_time(row.due_at)),
-            ("true until", short_time(row.expires_at) if row.expires_at else None),
-            ("matched", short_time(row.matched_at) if row.matched_at else "not yet: deliveries are still being made"),
+            ("expires", short_time(row.expires_at) if row.expires_at else None),
+            ("matched", short_time(row.matched_at) if row.matched_at else "not yet: deliveries are being created"),
             ("deliveries", str(detail.total)),
         )
     )
@@ -141,9 +141,11 @@ def _show_page(detail: "EventDetail", form: str) -> None:
 )
 @click.argument("kind", metavar="TYPE")
 @click.argument("payload", metavar="JSON")
-@click.option("--to", "recipients", multiple=True, metavar="KEY", help="Repeatable.  [default: all who want it]")
-@click.option("--subject", help="What it is about: told once for each subject and key.")
-@click.option("--key", help="Told once for each subject and key.")
+@click.option(
+    "--to", "recipients", multiple=True, metavar="KEY", help="Recipient; repeatable.  [default: all subscribers]"
+)
+@click.option("--subject", help="Subject. An event is sent once per subject and key.")
+@click.option("--key", help="Key. An event is sent once per subject and key.")
 @click.option("--tenant")
 @output_option
 @context_options
@@ -157,7 +159,10 @@ def notify(
     tenant: str | None,
     form: str,
 ) -> None:
-    """Tell people. The payload is one JSON object; "-" reads it from stdin. It needs your application (-a)."""
+    """Notify recipients of an event. Needs your application (-a).
+
+    The payload is one JSON object; "-" reads it from stdin.
+    """
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
     from sereno.notifications.client import Event  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -185,8 +190,8 @@ def notify(
         return
     click.echo(number)
     if is_new:
-        click.echo(f"Made: to {_audience(made)}, by {', '.join(made.channels)}. A worker tells them.", err=True)
+        click.echo(f"Created: to {_audience(made)}, by {', '.join(made.channels)}. A worker sends it.", err=True)
     else:
-        click.echo("There was one with this subject and key already: this is it.", err=True)
+        click.echo("An event with this subject and key already exists: this is it.", err=True)
     if made.note:
         click.echo(shown(made.note), err=True)

@@ -1,4 +1,4 @@
-"""What the commands of notifications share: the application behind them, pages of one thing, and what is not there."""
+"""Helpers of the notification commands: the application, paging, pages of one record, and not-found errors."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,24 +22,24 @@ LABEL = 13
 
 
 class NotFound(click.ClickException):
-    """Nothing has this id, or this key."""
+    """No record has this id or key."""
 
     exit_code = NOTHING_MATCHED
 
 
 class OrderedGroup(click.Group):
-    """Commands in the order in which one needs them."""
+    """Lists its commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(self.commands)
 
 
 def page_options(function: F) -> F:
-    """`-n` and `--before`: one page of a list."""
+    """Add `-n` and `--before`, which select one page of a list."""
     for option in (
         click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches."),
         click.option(
-            "--before", type=click.IntRange(1, 2**63 - 1), metavar="ID", help="Older ones only: the next page."
+            "--before", type=click.IntRange(1, 2**63 - 1), metavar="ID", help="Only older ones: the next page."
         ),
         click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000)),
     ):
@@ -48,15 +48,15 @@ def page_options(function: F) -> F:
 
 
 def end_of_page(form: str, items: list[Any], limit: int, fail_empty: bool) -> int:
-    """How to go on; and the code to end with."""
+    """Print how to get the next page; return the exit code."""
     if len(items) >= limit and chosen_form(form) == "table":
         click.echo(f"There may be more: add --before {items[-1].id}", err=True)
     return NOTHING_MATCHED if fail_empty and not items else 0
 
 
-def look(context: "CommandContext", operation: "Operation[T]") -> T:
-    """The command ends with 7 when what it is about is not there."""
-    # A database that is not there is another kind of wrong.
+def run_query(context: "CommandContext", operation: "Operation[T]") -> T:
+    """Run the operation; exit with 7 when its subject does not exist."""
+    # Connect first: a missing database is a ConfigurationError too, with its own exit code.
     context.connection()
     try:
         return context.run(operation)
@@ -66,7 +66,7 @@ def look(context: "CommandContext", operation: "Operation[T]") -> T:
 
 @contextlib.contextmanager
 def application(context: "CommandContext") -> "Iterator[Sereno]":
-    """The application of this command, on the database of this command."""
+    """Yield the application, connected to the database of the command line."""
     app = context.app
     app.override(database_url=context.settings.database_url, schema=context.settings.schema)
     try:
@@ -77,7 +77,7 @@ def application(context: "CommandContext") -> "Iterator[Sereno]":
 
 @contextlib.contextmanager
 def any_application(context: "CommandContext") -> "Iterator[Sereno]":
-    """The same; where none is named, one that knows nothing but the database."""
+    """Yield the application, or one without tasks and events when none is named."""
     if context.settings.app:
         with application(context) as named:
             yield named
@@ -90,7 +90,7 @@ def any_application(context: "CommandContext") -> "Iterator[Sereno]":
 
 @contextlib.contextmanager
 def checked_addresses() -> Iterator[None]:
-    """A malformed address is a wrong argument."""
+    """Report an invalid address as an invalid argument."""
     try:
         yield
     except InvalidAddress as error:
@@ -98,20 +98,20 @@ def checked_addresses() -> Iterator[None]:
 
 
 def shown(text: str | None) -> str:
-    """Text that anybody may have written: on one line, and nothing that a terminal would obey."""
+    """Return user input on one line without control characters."""
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     return visible(text or "")
 
 
 def stored_json(value: Any) -> str | None:
-    """What the database keeps, as it is; None for nothing."""
+    """Return stored JSON as text; None for null."""
     text = bytes(value).decode()
     return None if text == "null" else text
 
 
 def show_lines(lines: Iterable[tuple[str, Any]]) -> None:
-    """A page: labels and values; what is empty is left out."""
+    """Print labels and values; empty values are left out."""
     for label, value in lines:
         if value not in (None, "", []):
             click.echo(f"{label:<{LABEL}}{shown(str(value))}")

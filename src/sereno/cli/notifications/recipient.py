@@ -1,4 +1,4 @@
-"""`sereno recipient …`: whom to tell, how to reach them, what they want."""
+"""`sereno recipient …`: recipients, their addresses and their preferences."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,8 @@ from sereno.cli.notifications.page import (
     any_application,
     checked_addresses,
     end_of_page,
-    look,
     page_options,
+    run_query,
     show_lines,
     shown,
     stored_json,
@@ -53,7 +53,7 @@ def _of_what(row: "PreferenceRow") -> str:
 def _quiet_words(row: "PreferenceRow") -> str:
     if row.quiet is None:
         return ""
-    spans = row.preference("anybody").quiet or ()
+    spans = row.preference("default").quiet or ()
     return "; ".join(f"{span.start}-{span.end} {','.join(span.days or ())}".rstrip() for span in spans) or "none"
 
 
@@ -66,18 +66,18 @@ PREFERENCE_COLUMNS = (
     Column("changed", lambda row: row.changed_at),
 )
 ASPECTS = ("wanted", "condition", "quiet")
-tenant_option = click.option("--tenant", help="Of this tenant.  [default: those that belong to none]")
+tenant_option = click.option("--tenant", help="Tenant of the recipient.  [default: none]")
 
 
 @click.group(cls=OrderedGroup)
 def recipient() -> None:
-    """Whom to tell, how to reach them, what they want."""
+    """Manage recipients, their addresses and their preferences."""
 
 
 @recipient.command("list", epilog='Example: sereno recipient list "user:*" --tenant r42')
 @click.argument("pattern", required=False)
-@click.option("--search", metavar="TEXT", help="Such as 'channel:email -locale:lv data.plan:free'.")
-@click.option("--tenant", help="Of this tenant.  [default: of all]")
+@click.option("--search", metavar="TEXT", help="A search such as 'channel:email -locale:lv data.plan:free'.")
+@click.option("--tenant", help="Only this tenant.  [default: all]")
 @page_options
 @output_option
 @context_options
@@ -91,7 +91,7 @@ def list_recipients(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """Recipients, newest first. A pattern has * for anything, and looks at the newest hundred thousand."""
+    """List recipients, newest first. * in PATTERN matches anything; it covers the newest 100,000."""
     from sereno.notifications.operations import list_recipients as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.search_fields import RECIPIENT_FIELDS  # noqa: PLC0415 - see above
 
@@ -108,10 +108,10 @@ def list_recipients(
 @output_option
 @context_options
 def show(context: "CommandContext", key: str, tenant: str | None, reveal: bool, form: str) -> None:
-    """Somebody: the ways to reach them, what they want, and the defaults that hold for them."""
+    """Show a recipient: addresses, preferences, and the defaults that apply."""
     from sereno.notifications.operations import masked, show_recipient  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(context, show_recipient(key, tenant=tenant))
+    detail = run_query(context, show_recipient(key, tenant=tenant))
     if reveal:
         from sereno.notifications.reveal import reveal_recipient  # noqa: PLC0415 - see above
 
@@ -139,24 +139,28 @@ def _show_page(detail: "RecipientDetail", form: str) -> None:
         )
     )
     click.echo()
-    show_list(form, detail.addresses, ADDRESS_COLUMNS, empty="No address: only told inside the application.")
+    show_list(
+        form, detail.addresses, ADDRESS_COLUMNS, empty="No address: notified only in the inbox of the application."
+    )
     click.echo()
-    show_list(form, detail.preferences, PREFERENCE_COLUMNS, empty="No preference: told of all that is not on request.")
+    show_list(
+        form, detail.preferences, PREFERENCE_COLUMNS, empty="No preference: notified of everything that is not opt-in."
+    )
 
 
 @recipient.command(
     "set", epilog="Example: sereno recipient set user:7 --channel email=ana@example.lv --zone Europe/Riga"
 )
 @click.argument("key")
-@click.option("-c", "--channel", "ways", multiple=True, metavar="CHANNEL=ADDRESS", help="Repeatable.")
-@click.option("--zone", help="Such as Europe/Riga; quiet hours are of it.")
-@click.option("--locale", help="Such as lv.")
+@click.option("-c", "--channel", "ways", multiple=True, metavar="CHANNEL=ADDRESS", help="Address; repeatable.")
+@click.option("--zone", help="Time zone of quiet hours, such as Europe/Riga.")
+@click.option("--locale", help="Locale of messages, such as lv.")
 @tenant_option
 @context_options
 def set_recipient(
     context: "CommandContext", key: str, ways: tuple[str, ...], zone: str | None, locale: str | None, tenant: str | None
 ) -> None:
-    """Make somebody, or change what is given. An address given again is active again, unless it unsubscribed."""
+    """Create a recipient, or change the given fields. Setting an address reactivates it, unless it unsubscribed."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
     addresses = _addresses(ways)
@@ -173,31 +177,33 @@ def set_recipient(
         }
         context.run(notifications.noted("recipient.set", f"recipient {key}", detail))
         found = context.run(notifications.show_recipient(key, tenant=tenant))
-        strange = [name for name in addresses if name not in app.channels.known] if context.settings.app else []
+        undeclared = [name for name in addresses if name not in app.channels.known] if context.settings.app else []
     reached = sorted({address.channel for address in found.addresses if address.state == "active"})
-    click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'nothing but the application itself'}.", err=True)
+    click.echo(f"{key} is reached by {shown(', '.join(reached)) or 'the inbox of the application only'}.", err=True)
     for address in found.addresses:
         if address.address in addresses.get(address.channel, ()) and address.state != "active":
             click.echo(
                 f"{shown(notifications.masked(address.address))} of {shown(address.channel)} stays {address.state}.",
                 err=True,
             )
-    if strange:
-        click.echo(f"This application does not know: {', '.join(strange)}.", err=True)
+    if undeclared:
+        click.echo(f"Not declared by this application: {', '.join(undeclared)}.", err=True)
 
 
 @recipient.command(
     epilog="""Example: sereno recipient prefer user:7 --event tender.published --on --quiet 22:00-08:00"""
 )
 @click.argument("key", required=False)
-@click.option("--default", "is_default", is_flag=True, help="The default of the tenant, instead of a KEY.")
-@click.option("--event", metavar="TYPE", help="Of this type.  [default: of any]")
-@click.option("--category", help="[default: of any]")
-@click.option("-c", "--channel", help="[default: by any]")
-@click.option("--on/--off", "wanted", default=None, help="Whether they want it.")
-@click.option("--condition", metavar="JSON", help="""Only if it holds, such as '{"region": "RM"}'.""")
-@click.option("--quiet", "spans", multiple=True, metavar="SPAN", help='"22:00-08:00" or "22:00-10:00 fri,sat".')
-@click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Take it back. Repeatable.")
+@click.option("--default", "is_default", is_flag=True, help="Set the default of the tenant instead of a KEY.")
+@click.option("--event", metavar="TYPE", help="Type of event.  [default: any]")
+@click.option("--category", help="Category of events.  [default: any]")
+@click.option("-c", "--channel", help="Channel.  [default: any]")
+@click.option("--on/--off", "wanted", default=None, help="Subscribe or unsubscribe.")
+@click.option("--condition", metavar="JSON", help="""Notify only if the payload matches, such as '{"region": "RM"}'.""")
+@click.option(
+    "--quiet", "spans", multiple=True, metavar="SPAN", help='Quiet hours: "22:00-08:00" or "22:00-10:00 fri,sat".'
+)
+@click.option("--clear", "cleared", multiple=True, type=click.Choice(ASPECTS), help="Clear an aspect; repeatable.")
 @tenant_option
 @context_options
 def prefer(
@@ -210,12 +216,12 @@ def prefer(
     cleared: tuple[str, ...],
     **names: Any,
 ) -> None:
-    """What somebody wants of exactly this event, category and channel. What is not given stays as it was."""
+    """Set a preference for exactly this event, category and channel. Options that are not given stay unchanged."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - see above
     from sereno.notifications.recipients.preference import Preference  # noqa: PLC0415 - slow to import; --help needs none
 
     if (key is None) != is_default:
-        raise click.UsageError("Whose preference? Give a KEY, or --default for all who say nothing themselves.")
+        raise click.UsageError("Pass either a KEY, or --default for recipients without a preference of their own.")
     given: dict[str, Any] = {
         "wanted": wanted,
         "condition": None if condition is None else _condition(condition),
@@ -223,59 +229,61 @@ def prefer(
     }
     wish = {aspect: value for aspect, value in given.items() if value is not None}
     if not wish and not cleared:
-        raise click.UsageError("What is wanted? Give --on, --off, --condition, --quiet or --clear.")
+        raise click.UsageError("Pass at least one of --on, --off, --condition, --quiet and --clear.")
     if both := sorted({*wish} & {*cleared}):
-        raise click.UsageError(f"Either say it, or --clear it: {', '.join(both)}.")
+        raise click.UsageError(f"Set or --clear, not both: {', '.join(both)}.")
     wish |= names | dict.fromkeys(cleared)
-    # Refuses what makes no sense, before anything is written.
+    # Raises on an invalid preference, before anything is written.
     Preference(recipient=key, **wish)
     if key is not None:
-        look(context, notifications.find_recipient(key, tenant=wish["tenant"]))
+        run_query(context, notifications.find_recipient(key, tenant=wish["tenant"]))
     connection = context.connection()
     with any_application(context) as app, connection.transaction():
         app.recipients.prefer(key, conn=connection, **wish)
         context.run(notifications.noted("recipient.prefer", f"recipient {key}" if key else "the default", wish))
-    click.echo(f"Written{f' for {key}' if key else ' as the default'}; it holds for what is not sent yet.", err=True)
+    click.echo(
+        f"Saved{f' for {key}' if key else ' as the default'}; it applies to everything that is not sent yet.", err=True
+    )
 
 
 @recipient.command(epilog="Example: sereno recipient unsubscribe user:7 email ana@example.lv")
 @click.argument("key")
 @click.argument("channel")
 @click.argument("address")
-@click.option("--reason", help="Kept with the address.")
+@click.option("--reason", help="Reason, stored with the address.")
 @tenant_option
 @context_options
 def unsubscribe(
     context: "CommandContext", key: str, channel: str, address: str, reason: str | None, tenant: str | None
 ) -> None:
-    """Never again to this address, whatever else is said."""
+    """Unsubscribe an address. Nothing is sent to it again, whatever the preferences."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(context, notifications.show_recipient(key, tenant=tenant))
+    detail = run_query(context, notifications.show_recipient(key, tenant=tenant))
     connection = context.connection()
     with any_application(context) as app, connection.transaction():
         is_known = app.recipients.unsubscribe(key, channel, address, tenant=tenant, reason=reason, conn=connection)
         if is_known:
-            said = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
-            context.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", said))
+            change = {"tenant": tenant, "channel": channel, "address": notifications.masked(address), "reason": reason}
+            context.run(notifications.noted("recipient.unsubscribe", f"recipient {key}", change))
     if not is_known:
         known = (
             ", ".join(f"{each.channel} {notifications.masked(each.address)}" for each in detail.addresses[:8]) or "none"
         )
-        raise InvalidArguments(f"{key} has no such address of {channel!r:.60}; there are: {known}")
-    click.echo(f"Nothing is sent to {notifications.masked(address)} of {channel} any more.", err=True)
+        raise InvalidArguments(f"{key} has no such address for {channel!r:.60}; known addresses: {known}")
+    click.echo(f"Unsubscribed {notifications.masked(address)} of {channel}.", err=True)
 
 
 @recipient.command(epilog="Example: sereno recipient delete user:7 --yes")
 @click.argument("key")
-@click.option("-y", "--yes", is_flag=True, help="Do it.")
+@click.option("-y", "--yes", is_flag=True, help="Confirm the deletion.")
 @tenant_option
 @context_options
 def delete(context: "CommandContext", key: str, yes: bool, tenant: str | None) -> None:
-    """Gone for good, with addresses, preferences and inbox. Deliveries stay: they are history."""
+    """Delete a recipient with addresses, preferences and inbox. Deliveries stay as history."""
     from sereno.notifications import operations as notifications  # noqa: PLC0415 - slow to import; --help needs none
 
-    detail = look(context, notifications.show_recipient(key, tenant=tenant))
+    detail = run_query(context, notifications.show_recipient(key, tenant=tenant))
     own = sum(row.is_own for row in detail.preferences)
     if not yes:
         raise Refused(
@@ -294,7 +302,7 @@ def _addresses(ways: tuple[str, ...]) -> dict[str, list[str]]:
     for way in ways:
         channel, sign, address = way.partition("=")
         if not sign or not channel.strip() or not address.strip():
-            raise InvalidArguments(f"{way!r:.60}: write an address as CHANNEL=ADDRESS, such as email=ana@example.lv")
+            raise InvalidArguments(f"{way!r:.60}: expected CHANNEL=ADDRESS, such as email=ana@example.lv")
         found.setdefault(channel.strip(), []).append(address.strip())
     return found
 
@@ -303,7 +311,7 @@ def _condition(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidArguments(f"the condition is no JSON: {error}") from None
+        raise InvalidArguments(f"the condition is not valid JSON: {error}") from None
 
 
 def _span(text: str) -> "QuietHours":
@@ -312,5 +320,5 @@ def _span(text: str) -> "QuietHours":
     hours, _, days = text.strip().partition(" ")
     start, sign, end = hours.partition("-")
     if not sign:
-        raise InvalidArguments(f'{text!r:.60}: write quiet hours as "22:00-08:00", or "22:00-10:00 fri,sat"')
+        raise InvalidArguments(f'{text!r:.60}: expected quiet hours such as "22:00-08:00" or "22:00-10:00 fri,sat"')
     return QuietHours(start, end, [day for day in days.split(",") if day.strip()] if days.strip() else None)

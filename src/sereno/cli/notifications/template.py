@@ -1,4 +1,4 @@
-"""`sereno template …`: the words of messages; look at them, try them, change them while everything runs."""
+"""`sereno template …`: message templates; list, preview, check and change them while workers run."""
 
 from collections.abc import Callable
 from operator import attrgetter, itemgetter
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 class NoTemplate(click.ClickException):
-    """There is no template for this."""
+    """No template matches."""
 
     exit_code = NOTHING_MATCHED
 
 
 class BadTemplate(click.ClickException):
-    """It makes no sense, or breaks with this payload."""
+    """The template is invalid, or fails with this payload."""
 
     exit_code = 2
 
 
 class TemplateGroup(click.Group):
-    """Commands in the order in which one needs them."""
+    """Lists its commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(self.commands)
@@ -43,11 +43,11 @@ class TemplateGroup(click.Group):
 
 @click.group(cls=TemplateGroup)
 def template() -> None:
-    """The words of messages, by event, channel and locale: files of the project, and rows that go before them."""
+    """Manage message templates by event, channel and locale. Rows in the database take precedence over files."""
 
 
-_locale = click.option("--locale", metavar="LOCALE", help="Such as pt-BR or pt.  [default: any]")
-_tenant = click.option("--tenant", help="Whose words.  [default: everybody's]")
+_locale = click.option("--locale", metavar="LOCALE", help="Locale, such as pt-BR or pt.  [default: any]")
+_tenant = click.option("--tenant", help="Tenant of the template.  [default: all]")
 _part = click.argument("part", type=click.Choice(PARTS))
 
 
@@ -56,7 +56,7 @@ _part = click.argument("part", type=click.Choice(PARTS))
 @output_option
 @context_options
 def list_templates(context: "CommandContext", event: str | None, form: str) -> None:
-    """All templates, files and rows, with who changed a row last."""
+    """List templates in files and rows, with the last author of each row."""
     from sereno.notifications.templates.store import list_rows  # noqa: PLC0415 - slow to import; --help needs none
 
     rows = [_line(row, "row", row.length, row.changed_at, row.changed_by) for row in context.run(list_rows(event))]
@@ -64,7 +64,7 @@ def list_templates(context: "CommandContext", event: str | None, form: str) -> N
     files = [_line(one.key, one.name, len(one.text)) for one in sources if event in (None, one.key.event)]
     found = sorted([*rows, *files], key=lambda line: [line[name] for name in ("event", "channel", "locale", "tenant")])
     columns = [Column(name, itemgetter(name)) for name in COLUMNS]
-    show_list(form, found, columns, empty="There are no templates.")
+    show_list(form, found, columns, empty="No templates.")
 
 
 @template.command(epilog="Example: sereno template show tender.published email --locale pt-BR")
@@ -77,7 +77,7 @@ def list_templates(context: "CommandContext", event: str | None, form: str) -> N
 def show(
     context: "CommandContext", event: str, channel: str, locale: str | None, tenant: str | None, form: str
 ) -> None:
-    """What counts for a recipient with this locale, part by part, and where it comes from."""
+    """Show the template that applies for a locale, part by part, and its source."""
     found = _templates(context).find(event, channel, locale, tenant)
     if not found:
         raise NoTemplate(_nothing(event, channel))
@@ -106,14 +106,14 @@ def set_template(
     locale: str | None,
     tenant: str | None,
 ) -> None:
-    """Write a row, from a file or from the standard input. It goes before the files; workers see it in a minute."""
+    """Write a template row from a file or stdin. It takes precedence over files; workers see it within a minute."""
     from sereno.notifications.templates.operations import change, place  # noqa: PLC0415 - slow to import; --help needs none
 
     where = place(event, channel, part, locale, tenant)
     try:
         source = file.read()
     except UnicodeDecodeError:
-        raise InvalidArguments("a template is text in UTF-8") from None
+        raise InvalidArguments("a template must be UTF-8 text") from None
     is_new = _tried(lambda: context.run(change(where, source)))
     click.echo(f"{_spelled(where)}: {'written' if is_new else 'changed'}; workers see it within a minute.", err=True)
 
@@ -128,22 +128,22 @@ def set_template(
 def delete(
     context: "CommandContext", event: str, channel: str, part: str, locale: str | None, tenant: str | None
 ) -> None:
-    """Delete a row: what a file says counts again."""
+    """Delete a template row: the file applies again."""
     from sereno.notifications.templates.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.templates.operations import place  # noqa: PLC0415 - see above
 
     where = place(event, channel, part, locale, tenant)
     if not context.run(operation(where)):
-        raise NoTemplate(f"There is no row {_spelled(where)}; `sereno template list` shows those that are there.")
+        raise NoTemplate(f"No template row {_spelled(where)}; see `sereno template list`.")
     click.echo(f"{_spelled(where)}: deleted.", err=True)
 
 
 @template.command(epilog="Example: sereno template preview tender.published email --locale pt --last")
 @click.argument("event")
 @click.argument("channel")
-@click.option("--payload", metavar="JSON", help="The event's payload.")
-@click.option("--last", is_flag=True, help="The payload of the last event of this type.")
-@click.option("--recipient", metavar="KEY", default="somebody", show_default=True)
+@click.option("--payload", metavar="JSON", help="Payload of the event.")
+@click.option("--last", is_flag=True, help="Use the payload of the last event of this type.")
+@click.option("--recipient", metavar="KEY", default="user", show_default=True)
 @_locale
 @_tenant
 @output_option
@@ -159,11 +159,11 @@ def preview(
     tenant: str | None,
     form: str,
 ) -> None:
-    """What a recipient would read."""
+    """Render a message as a recipient would get it."""
     from sereno.notifications.event import Recipient  # noqa: PLC0415 - slow to import; --help needs none
 
     if (payload is None) != last:
-        raise click.UsageError("With what? Give --payload JSON, or --last for that of the last event.")
+        raise click.UsageError("Pass either --payload JSON, or --last for the payload of the last event.")
     values = _last(context, event, tenant) if payload is None else _decoded(payload)
     content = _content(context, event, channel, values, Recipient(key=recipient, tenant=tenant, locale=locale))
     if chosen_form(form) in ("json", "jsonl"):
@@ -181,9 +181,10 @@ def preview(
 @output_option
 @context_options
 def lint(context: "CommandContext", form: str) -> int:
-    """Look for mistakes: names that no payload has, mails without a subject, messages too large. Exits with 1 then.
+    """Check templates: unknown names, mails without a subject, messages that are too large. Exits with 1 on an error.
 
-    With -a it knows events and channels. It measures with the last event of each type, or the bare words without one.
+    With -a it knows events and channels. Sizes are measured with the last event of each type, or else with the bare
+    template.
     """
     from sereno.notifications.templates.lint_process import lint_apart  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.notifications.templates.store import last_payload  # noqa: PLC0415 - see above
@@ -195,7 +196,7 @@ def lint(context: "CommandContext", form: str) -> int:
     largest = {name: one.largest for name, one in channels.items() if one.largest is not None}
     found = _tried(lambda: lint_apart(templates, _events(context), largest, known))
     columns = [Column(name, attrgetter(name)) for name in ("level", "template", "message")]
-    show_list(form, found, columns, empty=f"{counted(len(templates), 'template')}, nothing wrong.")
+    show_list(form, found, columns, empty=f"{counted(len(templates), 'template')}, no problems.")
     if not context.settings.app:
         click.echo("Names and sizes were not checked: name your application with -a.", err=True)
     return 1 if any(finding.level == "error" for finding in found) else 0
@@ -214,7 +215,7 @@ def _templates(context: "CommandContext", *, rows: bool = True) -> "TemplateSet"
 def _content(
     context: "CommandContext", event: str, channel: str, values: dict[str, Any], recipient: "Recipient"
 ) -> "Content":
-    """As a worker does it: a function of the code may go before the templates, or behind."""
+    """Render as a worker does: a function in the code may take precedence over templates, or come after them."""
     from sereno.notifications.templates.preview import render  # noqa: PLC0415 - slow to import; --help needs none
 
     definition = context.app.notifications.definitions.get(event) if context.settings.app else None
@@ -239,8 +240,8 @@ def _events(context: "CommandContext") -> "dict[str, DeclaredEvent] | None":
 
     if not context.settings.app:
         return None
-    post = context.app.notifications
-    return {name: declared(one.channels, post.payloads.get(name)) for name, one in post.definitions.items()}
+    client = context.app.notifications
+    return {name: declared(one.channels, client.payloads.get(name)) for name, one in client.definitions.items()}
 
 
 def _last(context: "CommandContext", event: str, tenant: str | None) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def _last(context: "CommandContext", event: str, tenant: str | None) -> dict[str
 
     found = context.run(last_payload(event, tenant))
     if found is None:
-        raise NoTemplate(f"There was no event {event} yet: give --payload JSON.")
+        raise NoTemplate(f"No event {event} exists yet: pass --payload JSON.")
     return found
 
 
@@ -262,8 +263,8 @@ def _decoded(payload: str) -> dict[str, Any]:
 
 
 def _line(key: Any, place: str, length: int, changed_at: Any = None, changed_by: str = "") -> dict[str, Any]:
-    words = {name: getattr(key, name) for name in COLUMNS[:5]}
-    return {**words, "from": place, "length": length, "changed_at": changed_at, "changed_by": changed_by}
+    fields = {name: getattr(key, name) for name in COLUMNS[:5]}
+    return {**fields, "from": place, "length": length, "changed_at": changed_at, "changed_by": changed_by}
 
 
 def _spelled(where: Any) -> str:
@@ -273,9 +274,9 @@ def _spelled(where: Any) -> str:
 
 
 def _nothing(event: str, channel: str) -> str:
-    return f"There is no template for {event} by {channel}; `sereno template list` shows those that are there."
+    return f"No template for {event} by {channel}; see `sereno template list`."
 
 
 def _shown(text: str) -> str:
-    """Without what would steer the terminal."""
+    """Return the text without control characters, except newlines and tabs."""
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -1,4 +1,4 @@
-"""`sereno procedure …`: which stored procedures jobs may call, how they stand, and what they brought."""
+"""`sereno procedure …`: manage the stored procedures that jobs may call."""
 
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sereno.cli.failures import UNHEALTHY
-from sereno.cli.monitoring.doctor import tell
+from sereno.cli.monitoring.doctor import show_finding
 from sereno.cli.notifications.page import OrderedGroup
 from sereno.cli.options import context_options, output_option
 from sereno.cli.output import Column, chosen_form, human_seconds, short_time, show_json, show_list, show_record
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 HERE = "here"
 LEVELS = {"ok": "ok", "unreachable": "warn"}
-LONGEST_ANSWER = 200
+LONGEST_RESULT = 200
 
 COLUMNS = (
     Column("target", lambda line: line.allowed.target),
@@ -38,30 +38,32 @@ COLUMNS = (
 
 @click.group(cls=OrderedGroup)
 def procedure() -> None:
-    """Stored procedures that jobs may call: allow them, look at them, take it back."""
+    """Manage the stored procedures that jobs may call."""
 
 
 def target_option(function: Any) -> Any:
-    """In which database."""
-    words = "A target of procedure_targets, for another database than this one."
-    return click.option("--target", metavar="NAME", default=HERE, help=words)(function)
+    """Add --target, the database of the procedure."""
+    text = "Target in procedure_targets, for a procedure in another database."
+    return click.option("--target", metavar="NAME", default=HERE, help=text)(function)
 
 
 @procedure.command(epilog="Example: sereno procedure allow reporting.close_day --params 'day date' --timeout 30m")
 @click.argument("name", metavar="SCHEMA.NAME")
 @target_option
-@click.option("--params", metavar="LIST", help="Which of several of this name: 'day date, dry boolean'.")
-@click.option("--kind", type=click.Choice(["function", "procedure"]), help="Which of two of this name.")
-@click.option("--timeout", metavar="DURATION", default="5m", show_default=True, help="Of the statement.")
-@click.option("--lock-timeout", metavar="DURATION", default="10s", show_default=True, help="Of each wait for a lock.")
+@click.option("--params", metavar="LIST", help="Parameters, to choose between overloads: 'day date, dry boolean'.")
+@click.option("--kind", type=click.Choice(["function", "procedure"]), help="Kind, if both have this name.")
+@click.option("--timeout", metavar="DURATION", default="5m", show_default=True, help="Statement timeout.")
+@click.option(
+    "--lock-timeout", metavar="DURATION", default="10s", show_default=True, help="Timeout of each wait for a lock."
+)
 @click.option(
     "--give",
     "given",
     multiple=True,
     metavar="PARAM=FACT",
-    help="A parameter that is the job's own: job, attempt, tenant, trace or planned_at. Repeatable.",
+    help="Fill a parameter from the job: job, attempt, tenant, trace or planned_at. Repeatable.",
 )
-@click.option("--note", help="Why; shown beside it.")
+@click.option("--note", help="Reason, shown with the procedure.")
 @output_option
 @context_options
 def allow(
@@ -74,7 +76,7 @@ def allow(
     form: str,
     **options: Any,
 ) -> None:
-    """Let jobs call it, as long as its signature stays what it is now. Said again, the newest word holds."""
+    """Allow jobs to call a procedure with its current signature. Repeat it to replace the options."""
     from sereno.procedures.operations import allow as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     signature = _done(_board(context).resolve(target, name, params=params, kind=kind))
@@ -90,10 +92,15 @@ def allow(
 @output_option
 @context_options
 def list_allowed(context: "CommandContext", form: str) -> None:
-    """Those that jobs may call, each with its newest call that ended well."""
+    """List allowed procedures, each with its last successful call."""
     from sereno.procedures.operations import list_allowed as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    show_list(form, context.run(operation()), COLUMNS, empty="Jobs may call none: sereno procedure allow SCHEMA.NAME")
+    show_list(
+        form,
+        context.run(operation()),
+        COLUMNS,
+        empty="No procedure is allowed. Allow one: sereno procedure allow SCHEMA.NAME",
+    )
 
 
 @procedure.command(epilog="Example: sereno procedure show reporting.close_day")
@@ -102,7 +109,7 @@ def list_allowed(context: "CommandContext", form: str) -> None:
 @output_option
 @context_options
 def show(context: "CommandContext", name: str, target: str, form: str) -> None:
-    """One that jobs may call, and what its newest calls brought."""
+    """Show an allowed procedure and the results of its newest calls."""
     from sereno.procedures.operations import show as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     found = context.run(operation(target, name))
@@ -114,10 +121,10 @@ def show(context: "CommandContext", name: str, target: str, form: str) -> None:
 @target_option
 @context_options
 def revoke(context: "CommandContext", name: str, target: str) -> None:
-    """No job calls it any more: those that want to end as dead. What was brought so far stays with its jobs."""
+    """Revoke a procedure. Jobs that call it become dead; results that are stored with jobs stay."""
     from sereno.procedures.operations import revoke as operation  # noqa: PLC0415 - slow to import; --help needs none
 
-    click.echo(f"No job may call {context.run(operation(target, name)).signature}.", err=True)
+    click.echo(f"Revoked: jobs may no longer call {context.run(operation(target, name)).signature}.", err=True)
 
 
 @procedure.command(epilog="Example: sereno procedure check || alert")
@@ -126,7 +133,7 @@ def revoke(context: "CommandContext", name: str, target: str) -> None:
 @output_option
 @context_options
 def check(context: "CommandContext", name: str | None, target: str, form: str) -> int:
-    """Whether they are still what was allowed, each in its own database. Exits with 6 when one is not."""
+    """Check that procedures still have their allowed signatures. Exits with 6 when one does not."""
     from sereno.procedures import operations as procedures  # noqa: PLC0415 - slow to import; --help needs none
 
     if name is None:
@@ -135,25 +142,27 @@ def check(context: "CommandContext", name: str | None, target: str, form: str) -
         wanted = [context.run(procedures.find(target, name))]
     board = _board(context)
 
-    async def look() -> list[procedures.Finding]:
+    async def check_all() -> list[procedures.Finding]:
         return [await board.check(each) for each in wanted]
 
-    found = _done(look())
+    found = _done(check_all())
     code = UNHEALTHY if any(each.standing != "ok" for each in found) else 0
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"items": found}, indent=2 if form == "json" else 0)
         return code
     for each in found:
         where = "" if each.target == HERE else f"{each.target}: "
-        tell(LEVELS.get(each.standing, "fail"), each.standing, f"{where}{each.message}", width=12)
+        show_finding(LEVELS.get(each.standing, "fail"), each.standing, f"{where}{each.message}", width=12)
     return code
 
 
 @procedure.command(epilog="Example: sereno procedure run reporting.close_day -p day=2026-11-01 -a shop:app")
 @click.argument("name", metavar="SCHEMA.NAME")
 @target_option
-@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="Text or a number. Repeatable.")
-@click.option("--args", "arguments", metavar="JSON", help="All parameters as one object, for what is neither.")
+@click.option(
+    "-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="Parameter as text or number; repeatable."
+)
+@click.option("--args", "arguments", metavar="JSON", help="All parameters as one JSON object.")
 @click.option("--tenant")
 @output_option
 @context_options
@@ -166,7 +175,7 @@ def run(
     tenant: str | None,
     form: str,
 ) -> None:
-    """Make a job that calls it, and print its id. Refused at once when the parameters do not fit."""
+    """Enqueue a job that calls a procedure, and print its id. Invalid parameters are refused at once."""
     from sereno.jobs.job import JobOptions  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.jobs.operations import enqueue  # noqa: PLC0415 - see above
     from sereno.procedures.operations import find  # noqa: PLC0415 - see above
@@ -181,7 +190,7 @@ def run(
         show_json(made, indent=2 if form == "json" else 0)
         return
     click.echo(made.id)
-    click.echo(f"Made. What it brings: sereno job show {made.id}", err=True)
+    click.echo(f"Enqueued. See its result: sereno job show {made.id}", err=True)
 
 
 def _done(work: Coroutine[Any, Any, T]) -> T:
@@ -228,13 +237,13 @@ def _short(value: Any) -> str:
     import json  # noqa: PLC0415 - only here
 
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST_ANSWER else f"{text[:LONGEST_ANSWER]}…"
+    return text if len(text) <= LONGEST_RESULT else f"{text[:LONGEST_RESULT]}…"
 
 
 def _pair(word: str) -> tuple[str, str]:
     name, separator, value = word.partition("=")
     if not name or not separator:
-        raise InvalidArguments(f"{word!r:.60}: write NAME=VALUE")
+        raise InvalidArguments(f"{word!r:.60}: expected NAME=VALUE")
     return name, value
 
 
@@ -244,7 +253,7 @@ def _object(text: str | None) -> dict[str, Any]:
     try:
         return {} if text is None else msgspec.json.decode(text.encode(), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidArguments(f"--args is one JSON object: {error}") from None
+        raise InvalidArguments(f"--args must be one JSON object: {error}") from None
 
 
 def _encoded(value: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""`sereno schedule pause`, `resume`, `disable`, `delete` and `spread`: one by its key, or whatever a filter finds."""
+"""`sereno schedule pause`, `resume`, `disable`, `delete` and `spread`: one schedule by key, or many by a filter."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-UNTIL = 'A date on this machine\'s clock, or with its offset, 2027-01-08T00:00-03:00; or "2h" from now.'
-PARKED_AGAIN = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
+UNTIL = 'A local date, one with an offset such as 2027-01-08T00:00-03:00, or a duration from now such as "2h".'
+PARKED_AGAIN = 'an invalid rule is parked again; change it with "sereno schedule add".'
 DONE = {
     "pause": "Paused",
     "resume": "Resumed",
@@ -35,28 +35,28 @@ DONE = {
 
 
 def change_options(function: F) -> F:
-    """Of commands that change many schedules, at once or in the background."""
+    """Add the options of commands that change many schedules, at once or in the background."""
     return rate_option(background_option(bulk_options(function)))
 
 
 @click.command(epilog='Example: sereno schedule pause "menu:*" --tenant r42 --until 2027-01-08 --note "holidays" --yes')
 @which_options()
 @click.option("--until", type=Moment(future=True), help=UNTIL)
-@click.option("--note", help="Why; shown wherever somebody wonders.")
+@click.option("--note", help="Reason, shown with the schedule.")
 @change_options
 @output_option
 @context_options
 def pause(
     context: "CommandContext", wanted: "ScheduleFilter", until: datetime | None, note: str | None, **rest: Any
 ) -> int:
-    """Fire them no more, or not before a date. What runs goes on."""
+    """Pause schedules, for good or until a date. Active runs continue."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import pause as operation  # noqa: PLC0415 - see above
 
     _check_note(note)
-    words = "" if until is None else f", until {_on_this_clock(until)}"
+    detail = "" if until is None else f", until {_local_time(until)}"
     how = ScheduleBulkRequest(until=until, note=note)
-    return _change(context, "pause", wanted, partial(operation, until=until, note=note), words, how=how, **rest)
+    return _change(context, "pause", wanted, partial(operation, until=until, note=note), detail, how=how, **rest)
 
 
 @click.command(epilog="Example: sereno schedule resume reconcile:r42")
@@ -65,7 +65,7 @@ def pause(
 @output_option
 @context_options
 def resume(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
-    """Fire them again, from now on. What passed meanwhile is not caught up."""
+    """Resume schedules from now on. Instants that passed in the meantime are not run."""
     from sereno.schedules.operations import resume as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     later = rest["dry_run"] or rest["background"]
@@ -87,12 +87,12 @@ def _parked(context: "CommandContext", wanted: "ScheduleFilter") -> int:
 
 @click.command(epilog='Example: sereno schedule disable reconcile:r42 --note "the account is closed"')
 @which_options()
-@click.option("--note", help="Why; shown wherever somebody wonders.")
+@click.option("--note", help="Reason, shown with the schedule.")
 @change_options
 @output_option
 @context_options
 def disable(context: "CommandContext", wanted: "ScheduleFilter", note: str | None, **rest: Any) -> int:
-    """Fire them no more until somebody resumes them."""
+    """Disable schedules until they are resumed."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import disable as operation  # noqa: PLC0415 - see above
 
@@ -108,7 +108,7 @@ def disable(context: "CommandContext", wanted: "ScheduleFilter", note: str | Non
 @output_option
 @context_options
 def delete(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> int:
-    """Remove them for good. Their jobs stay as history."""
+    """Delete schedules for good. Their jobs stay as history."""
     from sereno.schedules.operations import delete as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     return _change(context, "delete", wanted, operation, "", **rest)
@@ -116,22 +116,22 @@ def delete(context: "CommandContext", wanted: "ScheduleFilter", **rest: Any) -> 
 
 @click.command(epilog='Example: sereno schedule spread "reconcile:*" --over 20m --dry-run')
 @which_options()
-@click.option("--over", required=True, metavar="DURATION", help='Such as "20m"; 0 takes the spread away.')
+@click.option("--over", required=True, metavar="DURATION", help='Window, such as "20m"; 0 removes the spread.')
 @change_options
 @output_option
 @context_options
 def spread(context: "CommandContext", wanted: "ScheduleFilter", over: str, **rest: Any) -> int:
-    """Give each its own place in a window. It fires there after each instant, always at the same place."""
+    """Spread schedules over a window. Each one fires at its own fixed offset after each instant."""
     from sereno.bulk.operations import ScheduleBulkRequest  # noqa: PLC0415 - see above
     from sereno.duration import seconds, spoken  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.operations import spread as operation  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import Daily, checked  # noqa: PLC0415 - see above
 
-    # Refused before anything is looked at, in the words of the rule.
+    # Check the window first, with the error messages of a rule.
     checked(Daily("00:00", spread=over))
-    words = f" over {spoken(seconds(over))}" if seconds(over) else ", none any more"
+    detail = f" over {spoken(seconds(over))}" if seconds(over) else ": removed"
     how = ScheduleBulkRequest(window=over)
-    return _change(context, "spread", wanted, partial(operation, window=over), words, how=how, **rest)
+    return _change(context, "spread", wanted, partial(operation, window=over), detail, how=how, **rest)
 
 
 def _change(
@@ -139,7 +139,7 @@ def _change(
     verb: "Verb",
     wanted: "ScheduleFilter",
     operation: "Callable[[ScheduleFilter], Operation[int]]",
-    words: str,
+    detail: str,
     *,
     dry_run: bool,
     yes: bool,
@@ -152,24 +152,22 @@ def _change(
     from sereno.schedules.lists import in_batches  # noqa: PLC0415 - slow to import; --help needs none
 
     if wanted.is_empty:
-        raise click.UsageError(
-            'Which schedules? Name a key, a pattern such as "menu:*", or give --task, --tenant or --search.'
-        )
+        raise click.UsageError('Name a key or a pattern such as "menu:*", or pass --task, --tenant or --search.')
     if dry_run:
-        return _tell_tally(context, verb, wanted, words, form, fail_empty=fail_empty)
-    meant = confirm(context, verb, wanted, yes)
+        return _report_tally(context, verb, wanted, detail, form, fail_empty=fail_empty)
+    confirmed = confirm(context, verb, wanted, yes)
     state = existing(context, next(iter(wanted.keys))).state if wanted.keys else None
-    if background and meant:
+    if background and confirmed:
         return _begin(context, verb, wanted, how, rate=rate, form=form, fail_empty=fail_empty)
     if not background:
         check_rate(rate)
-    changed = context.carry_out(in_batches(wanted, operation)) if meant else 0
+    changed = context.carry_out(in_batches(wanted, operation)) if confirmed else 0
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"changed": changed}, indent=2 if form == "json" else 0)
     elif changed:
-        click.echo(f"{DONE[verb]}: {how_many(changed)}{words}.")
+        click.echo(f"{DONE[verb]}: {how_many(changed)}{detail}.")
     elif state is None or wanted.task or wanted.tenant or wanted.search_params:
-        click.echo("Nothing matched: nothing was done.")
+        click.echo("No schedule matched: nothing was changed.")
     else:
         click.echo(f"It is {state}: there is nothing to {verb}.", err=True)
     return NOTHING_MATCHED if not changed and fail_empty else 0
@@ -194,7 +192,7 @@ def _begin(
     form: str,
     fail_empty: bool,
 ) -> int:
-    """Leave it to a worker; it has been confirmed."""
+    """Start a background operation on schedules; the caller has confirmed it."""
     from sereno.bulk import operations as bulk  # noqa: PLC0415 - slow to import; --help needs none
 
     action = ACTIONS[verb]
@@ -203,8 +201,8 @@ def _begin(
     return tell_begun(made, form=form, fail_empty=fail_empty)
 
 
-def _tell_tally(
-    context: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", words: str, form: str, *, fail_empty: bool
+def _report_tally(
+    context: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", detail: str, form: str, *, fail_empty: bool
 ) -> int:
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -214,12 +212,12 @@ def _tell_tally(
     if chosen_form(form) in ("json", "jsonl"):
         show_json(found, indent=2 if form == "json" else 0)
     else:
-        click.echo(would(verb, found, words))
+        click.echo(would(verb, found, detail))
     return NOTHING_MATCHED if fail_empty and not found.total.value else 0
 
 
-def _on_this_clock(until: datetime) -> str:
-    """With its seconds, where it has any."""
+def _local_time(until: datetime) -> str:
+    """Return the local time, with seconds if they are not zero."""
     local = until.astimezone()
     return f"{local:%a %Y-%m-%d %H:%M:%S %Z}" if local.second or local.microsecond else f"{local:%a %Y-%m-%d %H:%M %Z}"
 

@@ -1,4 +1,4 @@
-"""`sereno schedule export` and `import`: definitions as lines of JSON, and schedules of other programs."""
+"""`sereno schedule export` and `import`: definitions as JSON lines, and schedules of other programs."""
 
 import re
 import sys
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from sereno.jobs.filters import ScheduleFilter
     from sereno.schedules.importers import ImportedSchedule
 
-# As in sereno.schedules.importers, which --help need not import.
+# Repeated from sereno.schedules.importers, so that --help does not import it.
 PROGRAMS = ("celery-beat", "apscheduler", "pg-cron")
 SQL_TASK = "run_sql"
 PAGE = 1000
-# An address begins with its scheme; SQLAlchemy puts a driver behind it, which is no part of the address.
+# The scheme of a database URL. SQLAlchemy appends a driver to it (postgresql+psycopg), which libpq does not accept.
 SCHEME = re.compile(r"(?P<kind>[a-z][a-z0-9.-]*)(?:\+[a-z0-9_.-]*)?://", re.IGNORECASE)
-# Refusals and notes that are shown; the others are counted.
+# Refusals and notes that are listed; the others are only counted.
 SHOWN = 20
 USAGE = 2
-WORDS = ("Created", "changed", "unchanged", "refused")
+RESULTS = ("Created", "changed", "unchanged", "refused")
 
 
 @click.command("export", epilog='Example: sereno schedule export "menu:*" > menus.jsonl')
 @which_options(states=True)
 @context_options
 def export_schedules(context: "CommandContext", wanted: "ScheduleFilter") -> None:
-    """Definitions, as lines of JSON. What they are, not how they went."""
+    """Print schedule definitions as JSON lines, without their history."""
     from sereno.schedules.bulk_write import exported  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.store import page  # noqa: PLC0415 - see above
 
@@ -52,11 +52,11 @@ def export_schedules(context: "CommandContext", wanted: "ScheduleFilter") -> Non
 
 @click.command("import", epilog="Example: sereno schedule import menus.jsonl --dry-run")
 @click.argument("path", required=False, metavar="[FILE|-]")
-@click.option("--from", "program", type=click.Choice(PROGRAMS), help="Read the tables of another program instead.")
-@click.option("--source", metavar="URL", help="The database of that program.  [default: this one]")
-@click.option("--task-map", "renames", multiple=True, metavar="OLD=NEW", help="Another name for a task; repeatable.")
-@click.option("--strict", is_flag=True, help="All of them, or none.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--from", "program", type=click.Choice(PROGRAMS), help="Import from the tables of another program.")
+@click.option("--source", metavar="URL", help="Database of that program.  [default: this one]")
+@click.option("--task-map", "renames", multiple=True, metavar="OLD=NEW", help="Rename a task; repeatable.")
+@click.option("--strict", is_flag=True, help="Import all of them or none.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @output_option
 @context_options
 def import_schedules(
@@ -69,18 +69,18 @@ def import_schedules(
     dry_run: bool,
     form: str,
 ) -> int:
-    """Schedules out of a file, or another program. Those that are there already are changed to be so.
+    """Import schedules from a file or another program. Existing schedules are replaced.
 
-    With an application, every job is checked. A line that is refused does not stop the others.
+    With an application, every job is checked. A refused line does not stop the others.
     """
     from sereno.cli.schedules.importing import Import  # noqa: PLC0415 - slow to import; --help needs none
 
     if path is not None and program is not None:
-        raise click.UsageError("A FILE or --from, not both.")
+        raise click.UsageError("FILE and --from exclude each other: choose one.")
     if path is None and program is None:
-        raise click.UsageError("Import what? Name a FILE (- for stdin), or a program with --from.")
+        raise click.UsageError("Name a FILE (- for stdin), or a program with --from.")
     if source and not program:
-        raise click.UsageError("--source belongs to --from.")
+        raise click.UsageError("--source needs --from.")
     address = None if source is None else _address(source)
     make_job = job_maker(context, unchecked=not context.settings.app)
     names = _renames(renames)
@@ -92,10 +92,10 @@ def import_schedules(
         assert path is not None
         with _opened(path) as file, _bar(path, file) as sources:
             made.read(sources)
-    _forget_notes_of_refused(made)
-    _tell(made, form)
+    _drop_notes_of_refused(made)
+    _report(made, form)
     if not context.settings.app and made.written:
-        click.echo("The jobs were not checked: with -a, your application checks them.", err=True)
+        click.echo("The jobs were not checked: pass -a to check them with your application.", err=True)
     return USAGE if made.refused else 0
 
 
@@ -120,7 +120,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[Source]]":
-    """The lines of a file, with a bar for whoever watches."""
+    """Yield the lines of a file, with a progress bar on a terminal."""
     from sereno.cli.schedules.importing import of_lines  # noqa: PLC0415 - slow to import; --help needs none
 
     hidden = path == "-" or not sys.stderr.isatty()
@@ -130,14 +130,14 @@ def _bar(path: str, file: IO[bytes]) -> "Iterator[Iterator[Source]]":
 
 
 def _address(source: str) -> str:
-    """The address of a PostgreSQL, also when it is written as SQLAlchemy has it."""
+    """Return the URL of a PostgreSQL database without the driver that SQLAlchemy appends to the scheme."""
     scheme = SCHEME.match(source)
     if scheme is None:
         return source
     if scheme["kind"].lower() not in ("postgresql", "postgres"):
-        # What comes after the scheme may hold a password.
+        # The rest of the URL may hold a password: do not print it.
         raise click.UsageError(
-            f'--source "{scheme["kind"]}://…" is not a PostgreSQL address: write postgresql://user@host/database'
+            f'--source "{scheme["kind"]}://…" is not a PostgreSQL URL: write postgresql://user@host/database'
         )
     return f"postgresql://{source[scheme.end() :]}"
 
@@ -153,7 +153,7 @@ def _read_program(
     made.notes += [(visible(each.key), str(each.note)) for each in found if each.left_out]
     tasks = {each.schedule["task"] for each in found if each.schedule is not None}
     if program == "pg-cron" and tasks - {*renamed, *(context.app.registry.names if context.settings.app else ())}:
-        made.notes.append((SQL_TASK, f"write this task, or name the one that runs SQL with --task-map {SQL_TASK}=…"))
+        made.notes.append((SQL_TASK, f"define this task, or name the task that runs SQL with --task-map {SQL_TASK}=…"))
 
 
 def _found(context: "CommandContext", program: str, address: str | None) -> "list[ImportedSchedule]":
@@ -166,21 +166,21 @@ def _found(context: "CommandContext", program: str, address: str | None) -> "lis
         return read(program, connection)
 
 
-def _forget_notes_of_refused(made: "Import") -> None:
-    """What would be different does not matter where nothing was imported."""
+def _drop_notes_of_refused(made: "Import") -> None:
+    """Drop notes about schedules that were not imported."""
     refused = {refusal.where for refusal in made.refused}
     made.notes = [(where, note) for where, note in made.notes if where not in refused]
 
 
-def _tell(made: "Import", form: str) -> None:
+def _report(made: "Import", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import; --help needs none
 
     if chosen_form(form) in ("json", "jsonl"):
         show_json(made.report(), indent=2 if form == "json" else 0)
         return
     counts = [made.counts["created"], made.counts["changed"], made.counts["unchanged"], len(made.refused)]
-    words = ("Would create", "change", "leave as they are", "refuse") if made.dry_run else WORDS
-    click.echo(", ".join(f"{word} {count:,}" for word, count in zip(words, counts, strict=True)) + ".")
+    labels = ("Would create", "change", "leave unchanged", "refuse") if made.dry_run else RESULTS
+    click.echo(", ".join(f"{label} {count:,}" for label, count in zip(labels, counts, strict=True)) + ".")
     _list("would change" if made.dry_run else "changed", [visible(key) for key in made.changed])
     _list("refused", [_refusal(each) for each in made.refused])
     _list("note", [visible(f"{where}: {note}") for where, note in made.notes])
@@ -189,7 +189,7 @@ def _tell(made: "Import", form: str) -> None:
 
 
 def _refusal(refusal: "Refusal") -> str:
-    """The line alone does not say which schedule it is."""
+    """Return a refusal with its line number and the key of the schedule."""
     which = "" if refusal.line is None or refusal.key is None else f"schedule {refusal.key!r:.80}: "
     return f"{refusal.where}: {which}{refusal.problem}"
 

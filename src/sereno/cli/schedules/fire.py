@@ -1,4 +1,4 @@
-"""`sereno schedule run`, `tick` and `backfill`: fires that somebody asks for."""
+"""`sereno schedule run`, `tick` and `backfill`: fires on request."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import click
 
 from sereno.cli.options import Rate, context_options, output_option
 from sereno.cli.output import chosen_form, counted, show_json, visible
-from sereno.cli.schedules.options import Moments, ask, existing, someone_is_there
+from sereno.cli.schedules.options import Moments, ask, existing, is_interactive
 from sereno.errors import InvalidArguments, Refused
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sereno.jobs.job import Job
     from sereno.schedules.operations import Backfill
 
-# Instants that are listed before a backfill; the others are counted.
+# Instants that are listed before a backfill; the others are only counted.
 LISTED = 20
 
 
@@ -27,7 +27,7 @@ LISTED = 20
 @output_option
 @context_options
 def run_now(context: "CommandContext", key: str, form: str) -> None:
-    """Fire it now, and print the job's id. Whatever its rule says, and whether or not a run goes on."""
+    """Fire a schedule now and print the job's id, regardless of its rule and of active runs."""
     from sereno.schedules.operations import run_now as operation  # noqa: PLC0415 - slow to import; --help needs none
 
     existing(context, key)
@@ -36,12 +36,12 @@ def run_now(context: "CommandContext", key: str, form: str) -> None:
         show_json(made, indent=2 if form == "json" else 0)
         return
     click.echo(made.id)
-    click.echo("Made." if made.created else "There was one with its unique key already: this is it.", err=True)
+    click.echo("Enqueued." if made.created else "A job with its unique key already exists: this is it.", err=True)
 
 
 @dataclass
 class PassedInstant:
-    """What a pass did."""
+    """The result of one pass over due schedules."""
 
     fires: int = 0
     skips: int = 0
@@ -53,7 +53,7 @@ class PassedInstant:
 @output_option
 @context_options
 def tick(context: "CommandContext", form: str) -> None:
-    """Fire what is due, once, and exit. For whatever keeps time instead of a scheduler, such as the system's cron."""
+    """Fire due schedules once and exit. Use it where the system's cron replaces a scheduler."""
     from sereno.database.driver import drive  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.ticker import Ticker, passes  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -73,15 +73,15 @@ def tick(context: "CommandContext", form: str) -> None:
 @click.argument("key")
 @click.argument("start", metavar="FROM")
 @click.argument("end", metavar="TO")
-@click.option("--rate", type=Rate(), help="So many a second, such as 50/s; without it, all at once.")
-@click.option("--dry-run", is_flag=True, help="List the instants, and do nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("--rate", type=Rate(), help="Jobs per second, such as 50/s.  [default: all at once]")
+@click.option("--dry-run", is_flag=True, help="List the instants, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @output_option
 @context_options
 def backfill(
     context: "CommandContext", key: str, start: str, end: str, rate: float | None, dry_run: bool, yes: bool, form: str
 ) -> None:
-    """Run instants of the past, each at most once. Dates are on the schedule's own clock; "7d" is so long ago."""
+    """Run past instants, each at most once. Dates are in the schedule's time zone; "7d" means 7 days ago."""
     plan = _planned(context, key, start, end)
     wanted = [at for at in plan.instants if at not in plan.done]
     as_json = chosen_form(form) in ("json", "jsonl")
@@ -95,33 +95,33 @@ def backfill(
         _confirm(_jobs_to_make(plan, wanted))
     jobs = _make(context, key, wanted, rate) if wanted else []
     if as_json or wanted:
-        _tell_made(jobs, len(wanted) - len(jobs), form)
+        _report_made(jobs, len(wanted) - len(jobs), form)
 
 
 def _confirm(jobs: str) -> None:
-    if not someone_is_there():
-        raise Refused(f"this would make {jobs}: look with --dry-run, confirm with --yes")
-    ask(f"Make {jobs}?")
+    if not is_interactive():
+        raise Refused(f"this would create {jobs}: check with --dry-run, confirm with --yes")
+    ask(f"Create {jobs}?")
 
 
 def _jobs_to_make(plan: "Backfill", wanted: Sequence[datetime]) -> str:
-    """Instants of one unique key share a job; how many do is known when they are made."""
+    """Return the number of jobs to create; an upper bound if instants can share a unique key and thus a job."""
     jobs = counted(len(wanted), "job")
     return f"at most {jobs}" if plan.schedule.unique_key and len(wanted) > 1 else jobs
 
 
-def _tell_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
+def _report_made(jobs: "Sequence[Job]", left: int, form: str) -> None:
     made = [job.id for job in jobs if job.created]
     there = len(jobs) - len(made)
     if chosen_form(form) in ("json", "jsonl"):
         show_json({"jobs": made, "there_before": there, "left": left}, indent=2 if form == "json" else 0)
         return
-    click.echo(f"Made {counted(len(made), 'job')}.")
+    click.echo(f"Created {counted(len(made), 'job')}.")
     if there:
         whose = "its" if there == 1 else "their"
-        click.echo(f"{counted(there, 'instant')} made none: a job with {whose} unique key was there.", err=True)
+        click.echo(f"{counted(there, 'instant')} created no job: a job with {whose} unique key exists.", err=True)
     if left:
-        click.echo(f"Left as they were, because they were recorded before: {counted(left, 'instant')}.", err=True)
+        click.echo(f"Skipped, because they were recorded before: {counted(left, 'instant')}.", err=True)
 
 
 def _planned(context: "CommandContext", key: str, start: str, end: str) -> "Backfill":
@@ -136,17 +136,17 @@ def _planned(context: "CommandContext", key: str, start: str, end: str) -> "Back
     first, last = (Moments(name, there, now=now, back=True).read(text) for name, text in (("FROM", start), ("TO", end)))
     if last > now:
         raise InvalidArguments(
-            f"a backfill is for the past, and TO ({_typed(end, there)}) is to come: its schedule will fire it; "
+            f"a backfill is for the past, and TO ({_typed(end, there)}) is in the future: the schedule will fire it; "
             '"0s" as TO means until now'
         )
     if last <= first:
-        cure = "swap them" if last < first else "there is nothing between them"
+        cure = "swap them" if last < first else "the range is empty"
         raise InvalidArguments(f"TO ({_typed(end, there)}) is not after FROM ({start}): {cure}")
     return context.run(backfill_plan(key, first, last))
 
 
 def _typed(text: str, clock: tzinfo) -> str:
-    """As it was written; a date without an offset is on the schedule's own clock, which is named."""
+    """Return the argument as written; a date without an offset is followed by the schedule's zone."""
     try:
         bare = datetime.fromisoformat(text).tzinfo is None
     except ValueError:
@@ -160,7 +160,7 @@ def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate:
 
     made: list[Job] = []
     pace = Pace(rate)
-    with progress(len(wanted), "Making jobs") as bar:
+    with progress(len(wanted), "Creating jobs") as bar:
         for some in batches(wanted):
             made += context.run(operation(key, some, pace=pace))
             bar.update(len(some))
@@ -168,7 +168,7 @@ def _make(context: "CommandContext", key: str, wanted: Sequence[datetime], rate:
 
 
 def progress(length: int, label: str) -> Any:
-    """A bar for whoever watches; nothing in a file."""
+    """Return a progress bar on stderr, hidden unless that is a terminal."""
     return click.progressbar(length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
 
 
@@ -185,7 +185,7 @@ def _list_instants(plan: "Backfill", wanted: Sequence[datetime], rate: float | N
         click.echo(f"  … and {len(plan.instants) - LISTED:,} more")
     pace = f", {spoken(len(wanted) / rate)} at {rate:g}/s" if rate and wanted else ""
     found = f"{counted(len(plan.instants), 'instant')}, {len(plan.done):,} of them done before"
-    click.echo(f"{found}: {_jobs_to_make(plan, wanted)} to make{pace}." if wanted else f"{found}. Nothing to make.")
+    click.echo(f"{found}: {_jobs_to_make(plan, wanted)} to create{pace}." if wanted else f"{found}. Nothing to create.")
 
 
 def _show_plan(plan: "Backfill", wanted: Sequence[datetime], form: str) -> None:

@@ -1,4 +1,4 @@
-"""`sereno schedule heatmap`: what is to come, one line an hour."""
+"""`sereno schedule heatmap`: upcoming fires, one line per hour."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHADES = "░▒▓█"
 NOTHING, OUTSIDE = "·", " "
 CELLS_OF_AN_HOUR = 12
-# So long is a line for every hour still a picture.
+# Seconds: the range of --next. More than 31 days, at a line per hour, would be unreadable.
 SHORTEST, LONGEST = 300.0, 31 * 86400.0
 
 COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell.fires))
@@ -29,11 +29,11 @@ COLUMNS = (Column("at", lambda cell: cell.at), Column("fires", lambda cell: cell
 @click.command(epilog='Example: sereno schedule heatmap --next 24h "reconcile:*"')
 @which_options()
 @click.option("--next", "span", default="24h", show_default=True, metavar="DURATION")
-@click.option("--tz", metavar="ZONE", help="The clock of the hours.  [default: this machine's]")
+@click.option("--tz", metavar="ZONE", help="Time zone of the hours.  [default: local]")
 @output_option
 @context_options
 def heatmap(context: "CommandContext", wanted: "ScheduleFilter", span: str, tz: str | None, form: str) -> None:
-    """How many fires are to come. Five minutes by five minutes, an hour a line."""
+    """Draw the number of upcoming fires: a cell for five minutes, a line for an hour."""
     from sereno.schedules.heatmap import heatmap as operation  # noqa: PLC0415 - see above
     from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -60,11 +60,11 @@ def _span(text: str) -> float:
 
 
 def drawn(found: "Heatmap", clock: tzinfo | None) -> Iterator[str]:
-    """The picture, line by line."""
+    """Return the lines of the heatmap."""
     busiest = max(found.cells, key=lambda cell: cell.fires)
     total = sum(cell.fires for cell in found.cells)
     if not total:
-        yield f"Nothing is to come within {spoken((found.until - found.now).total_seconds())}."
+        yield f"No fire within {spoken((found.until - found.now).total_seconds())}."
         return
     for hour in _hours(found.cells, clock):
         yield _line(hour, busiest.fires, clock)
@@ -75,11 +75,11 @@ def drawn(found: "Heatmap", clock: tzinfo | None) -> Iterator[str]:
     )
     yield "  ".join(f"{shade} up to {_number(most)}" for shade, most in _legend(found.cells, busiest.fires))
     if found.left_out:
-        yield f"Left out, because their rules are too many or too fine: {how_many(found.left_out)}."
+        yield f"Omitted, because they are too many or fire too often: {how_many(found.left_out)}."
 
 
 def _legend(cells: "Sequence[Cell]", busiest: float) -> "Iterator[tuple[str, float]]":
-    """What each shade stands for; where every cell is a whole number, in whole numbers, and without unused shades."""
+    """Return the upper bound of each shade; whole numbers, without unused shades, if every cell is a whole number."""
     whole = all(cell.fires == round(cell.fires) for cell in cells)
     before = 0.0
     for number, shade in enumerate(SHADES, 1):
@@ -125,7 +125,7 @@ def _shade(fires: float, busiest: float) -> str:
 
 
 def _number(fires: float) -> str:
-    """Whole where it is large; a tenth matters only below ten."""
+    """Return a number of fires, with one decimal below ten."""
     if fires >= 10 or fires == round(fires):  # noqa: PLR2004 - see above
         return f"{fires:,.0f}"
     return f"{fires:.1f}" if fires >= 0.1 else "<0.1"  # noqa: PLR2004 - see above

@@ -1,4 +1,4 @@
-"""Bringing schedules in: a thousand at a time; one that is refused does not stop the others."""
+"""Import of schedules in batches of a thousand; a refused schedule does not stop the others."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One thing to be imported: where it stood, and its object or what is wrong with it."""
+    """One schedule to import: its position in the source, and its object or the problem with it."""
 
     where: str
     line: int | None = None
@@ -47,7 +47,7 @@ class AcceptedDefinition:
 
 
 class Import:
-    """One import, and what became of it."""
+    """One import and its result."""
 
     def __init__(
         self, context: CommandContext, make_job: MakeJob, renames: dict[str, str], *, strict: bool, dry_run: bool
@@ -73,7 +73,7 @@ class Import:
         return sorted(set(self._renames) - self._used)
 
     def report(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result for JSON output."""
         return {
             "dry_run": self.dry_run,
             **{what: self.counts[what] for what in ("created", "changed", "unchanged")},
@@ -83,7 +83,7 @@ class Import:
         }
 
     def read(self, sources: Iterable[Source]) -> None:
-        """All of them. Strict: in one transaction, which the first refusal ends."""
+        """Import all sources. Strict: in one transaction, which the first refusal rolls back."""
         connection = self._context.connection()
         with connection.transaction() if self._strict else nullcontext():
             chunk: list[AcceptedDefinition] = []
@@ -110,7 +110,7 @@ class Import:
             return None
         before = self._keys.setdefault(wanted.schedule.key, source.where)
         if before != source.where:
-            self._refuse(source, f"its key was given before, by {before}")
+            self._refuse(source, f"duplicate key: {before} has the same")
             return None
         return AcceptedDefinition(source, wanted)
 
@@ -122,7 +122,7 @@ class Import:
         return value
 
     def _write(self, chunk: Sequence[AcceptedDefinition]) -> None:
-        """When one of them is refused by the database, it is found by halves."""
+        """Write a chunk. When the database refuses it, halve it until the refused row is found."""
         if not chunk:
             return
         try:
@@ -149,7 +149,7 @@ class Import:
 
 
 def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source]:
-    """The lines of an export; empty ones are passed over."""
+    """Return the lines of an export file; empty lines are ignored."""
     for number, raw in enumerate(file, 1):
         advance(len(raw))
         if not raw.strip():
@@ -162,7 +162,7 @@ def of_lines(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[Source
 
 
 def of_program(found: Iterable["ImportedSchedule"]) -> Iterator[Source]:
-    """What a reader of another program's tables found."""
+    """Return the schedules that were read from another program's tables."""
     for each in found:
         where = visible(each.key)
         value = each.schedule

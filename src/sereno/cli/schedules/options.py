@@ -1,4 +1,4 @@
-"""Options that the commands for schedules share: which schedules, which rule, times on a clock that is named."""
+"""Options that the schedule commands share: filters, rules, and times in a named zone."""
 
 import functools
 import sys
@@ -27,18 +27,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 STATES = ("enabled", "paused", "disabled", "parked", "finished")
 RULE_NAMES = ("cron", "every", "count_from", "phase", "daily", "at", "tz", "spread", "dst_gap", "dst_fold")
 OPTIONS_OF_FIELDS = {"at": "--daily", "interval": "--every", "phase": "--phase", "spread": "--spread"}
-# In a sentence about what a bulk change would touch.
+# Tasks and states that the summary of a bulk change names.
 NAMED_TASKS = 8
 
 
 class NoSchedule(click.ClickException):
-    """No schedule has this key."""
+    """The named schedule does not exist."""
 
     exit_code = 7
 
 
 def which_options(*, states: bool = False) -> Callable[[F], F]:
-    """Which schedules: a key or a pattern, a tenant, a task, a search. The command gets them as one ScheduleFilter."""
+    """Add the options that select schedules. The command receives them as one ScheduleFilter, `wanted`."""
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
@@ -51,7 +51,7 @@ def which_options(*, states: bool = False) -> Callable[[F], F]:
             click.argument("which", required=False, metavar="[KEY|PATTERN]"),
             click.option("-t", "--task"),
             click.option("--tenant"),
-            click.option("--search", metavar="TEXT", help="Such as 'kind:cron last:dead next:..tomorrow'."),
+            click.option("--search", metavar="TEXT", help="A search such as 'kind:cron last:dead next:..tomorrow'."),
         ]
         if states:
             options.append(
@@ -76,7 +76,7 @@ def _filter(which: str | None, search: str | None, **others: Any) -> "ScheduleFi
 
 
 def in_filter_words(wanted: "ScheduleFilter") -> str:
-    """What was given, for a sentence."""
+    """Return the filter as text."""
     given = [*(wanted.keys or ()), *([wanted.pattern] if wanted.pattern else [])]
     given += [f"{name} {value}" for name, value in (("task", wanted.task), ("tenant", wanted.tenant)) if value]
     given += [wanted.search_params.text] if wanted.search_params is not None else []
@@ -84,7 +84,7 @@ def in_filter_words(wanted: "ScheduleFilter") -> str:
 
 
 def rule_options(function: F) -> F:
-    """When: one of cron, every, daily and at, with its clock. The command gets them as `rule`, for `as_rule`."""
+    """Add the options of a rule. The command receives them as `rule`, for `as_rule`."""
 
     @functools.wraps(function)
     def command(*args: Any, **options: Any) -> Any:
@@ -94,16 +94,24 @@ def rule_options(function: F) -> F:
     made: Any = command
     for option in reversed(
         (
-            click.option("--cron", metavar="EXPRESSION", help='Such as "30 9 * * MON-FRI".'),
-            click.option("--every", metavar="DURATION", help='Such as "5m".'),
-            click.option("--count-from", type=click.Choice(["plan", "end", "clock"]), help="What --every counts from."),
-            click.option("--phase", metavar="DURATION", help="Past the marks of the clock."),
-            click.option("--daily", metavar="TIME", help='Such as "03:00".'),
-            click.option("--at", metavar="DATE", help="Once; 2026-11-15T03:00 is on the clock of --tz."),
-            click.option("--tz", metavar="ZONE", help="Such as Europe/Riga.  [default: UTC]"),
-            click.option("--spread", metavar="DURATION", help="Each at its own place within so long."),
-            click.option("--dst-gap", type=click.Choice(["shift", "skip"]), help="A time that the clock skips."),
-            click.option("--dst-fold", type=click.Choice(["first", "second", "both"]), help="One that comes twice."),
+            click.option("--cron", metavar="EXPRESSION", help='A cron expression, such as "30 9 * * MON-FRI".'),
+            click.option("--every", metavar="DURATION", help='An interval, such as "5m".'),
+            click.option(
+                "--count-from", type=click.Choice(["plan", "end", "clock"]), help="Start of the interval of --every."
+            ),
+            click.option("--phase", metavar="DURATION", help="Offset from the marks of the clock."),
+            click.option("--daily", metavar="TIME", help='A time of day, such as "03:00".'),
+            click.option("--at", metavar="DATE", help="Once, at a time in the zone of --tz, such as 2026-11-15T03:00."),
+            click.option("--tz", metavar="ZONE", help="Time zone, such as Europe/Riga.  [default: UTC]"),
+            click.option("--spread", metavar="DURATION", help="Window over which schedules are spread."),
+            click.option(
+                "--dst-gap", type=click.Choice(["shift", "skip"]), help="Policy for a time that the clock skips."
+            ),
+            click.option(
+                "--dst-fold",
+                type=click.Choice(["first", "second", "both"]),
+                help="Policy for a time that occurs twice.",
+            ),
         )
     ):
         made = option(made)
@@ -111,20 +119,20 @@ def rule_options(function: F) -> F:
 
 
 def as_rule(options: dict[str, Any]) -> "When":
-    """The rule of these options, or a usage error that says what is missing."""
+    """Return the rule of these options; raise UsageError when it is incomplete."""
     from sereno.schedules.rules.when import decode  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.zones import zone  # noqa: PLC0415 - see above
 
     given = {name: value for name, value in options.items() if value is not None}
     kinds = [name for name in ("cron", "every", "daily", "at") if name in given]
     if len(kinds) != 1:
-        raise click.UsageError("Say when, with exactly one of --cron, --every, --daily and --at.")
+        raise click.UsageError("Pass exactly one of --cron, --every, --daily and --at.")
     (kind,) = kinds
     if kind != "every":
-        _refuse(given, ("count_from", "phase"), "belongs to --every")
+        _refuse(given, ("count_from", "phase"), "needs --every")
     value = given.pop(kind)
     if kind == "at":
-        _refuse(given, ("spread", "dst_gap", "dst_fold"), "does nothing for a single moment")
+        _refuse(given, ("spread", "dst_gap", "dst_fold"), "has no effect with --at")
         moment = Moments("--at", zone(given.get("tz", "UTC")).info).read(value)
         return decode({"kind": "once", "at": moment.isoformat()})
     first = {"cron": "expression", "every": "interval", "daily": "at"}[kind]
@@ -134,9 +142,9 @@ def as_rule(options: dict[str, Any]) -> "When":
         raise InvalidSchedule(_in_options(str(error))) from None
 
 
-def _in_options(words: str) -> str:
-    """A complaint about a field of a rule, as one about the option that gave it."""
-    field, space, rest = words.partition(" ")
+def _in_options(message: str) -> str:
+    """Replace the field name in an error about a rule with the option that set it."""
+    field, space, rest = message.partition(" ")
     name = field.removesuffix(":")
     option = OPTIONS_OF_FIELDS.get(name, name)
     return f"{option}{field[len(name) :]}{space}{rest}".replace('count_from="clock"', "--count-from clock")
@@ -149,7 +157,7 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], why: str) -> None:
 
 
 class Moments:
-    """Dates as people write them, on this clock; or a length of time, back from now or ahead."""
+    """Reads a date in this zone, or a duration before or after now."""
 
     def __init__(self, name: str, clock: "tzinfo", *, now: datetime | None = None, back: bool = False) -> None:
         self._name = name
@@ -167,12 +175,12 @@ class Moments:
             return (found.replace(tzinfo=self._clock) if found.tzinfo is None else found).astimezone(UTC)
         except (ValueError, OverflowError):
             raise InvalidArguments(
-                f'{self._name} {text!r:.60}: write a date, such as 2026-11-15T03:00, or a length of time, such as "2h"'
+                f'{self._name} {text!r:.60}: expected a date such as 2026-11-15T03:00 or a duration such as "2h"'
             ) from None
 
 
 def existing(context: "CommandContext", key: str) -> "ScheduleRow":
-    """The schedule of this key; the command ends with 7 when there is none."""
+    """Return the schedule with this key; exit with 7 when it does not exist."""
     from sereno.schedules.operations import find  # noqa: PLC0415 - see above
     from sereno.text import check_text  # noqa: PLC0415 - slow to import; --help needs none
 
@@ -184,46 +192,46 @@ def existing(context: "CommandContext", key: str) -> "ScheduleRow":
 
 
 def confirm(context: "CommandContext", verb: "Verb", wanted: "ScheduleFilter", yes: bool) -> bool:
-    """A schedule named by its key is meant; whatever a filter finds must be confirmed. False: it finds nothing."""
+    """Confirm a change of all schedules that a filter matches; a key needs no confirmation. False: nothing matches."""
     from sereno.schedules.lists import tally  # noqa: PLC0415 - slow to import; --help needs none
 
     if yes or wanted.keys is not None:
         return True
-    if not someone_is_there():
+    if not is_interactive():
         raise Refused(
             f"this would {verb} every schedule that matches ({in_filter_words(wanted)}): "
-            "look with --dry-run, confirm with --yes"
+            "check with --dry-run, confirm with --yes"
         )
     found = context.run(tally(wanted, verb))
     if not found.total.value:
         return False
     click.echo(would(verb, found), err=True)
-    ask("Go on?")
+    ask("Continue?")
     return True
 
 
 def ask(question: str) -> None:
-    """Refused unless the answer is yes."""
+    """Ask on the terminal; raise Refused unless the user says yes."""
     if not click.confirm(question, err=True):
-        raise Refused("nothing was done")
+        raise Refused("nothing was changed")
 
 
-def someone_is_there() -> bool:
-    """Whether a question would be read and answered."""
+def is_interactive() -> bool:
+    """Return whether a user can be asked for confirmation."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def would(verb: str, found: "ScheduleTally", words: str = "") -> str:
-    """What a bulk change would touch."""
+def would(verb: str, found: "ScheduleTally", detail: str = "") -> str:
+    """Return what a bulk change would affect."""
     if not found.total.value:
-        return f"Nothing matches: there is nothing to {verb}."
+        return f"No schedule matches: there is nothing to {verb}."
     counts = [
         f"  by {name}: " + ", ".join(f"{visible(key)} {count:,}" for key, count in list(values.items())[:NAMED_TASKS])
         for name, values in (("state", found.by_state), ("task", found.by_task))
     ]
-    return "\n".join([f"Would {verb} {how_many(found.total)}{words}.", *counts])
+    return "\n".join([f"Would {verb} {how_many(found.total)}{detail}.", *counts])
 
 
 def how_many(count: Any) -> str:
-    """1 schedule, 2,000 schedules."""
+    """Return the count with its noun: 1 schedule, 2,000 schedules."""
     return counted(count, "schedule")

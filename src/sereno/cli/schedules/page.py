@@ -1,4 +1,4 @@
-"""`sereno schedule show`: one schedule as a page for people."""
+"""`sereno schedule show`: one schedule as text."""
 
 import json
 from collections.abc import Iterator
@@ -31,22 +31,22 @@ from sereno.schedules.store import ScheduleRow
 
 WIDTH = 12
 MISSED = {
-    "skip": "missed instants are not made up for",
-    "latest": "one run stands for all that were missed",
+    "skip": "missed instants are not run",
+    "latest": "one run covers all missed instants",
     "all": "every missed instant is run",
 }
 OVERLAP = {
-    "skip": "an instant is skipped while the run before goes on",
+    "skip": "an instant is skipped while the previous run is active",
     "allow": "runs may overlap",
-    "queue_one": "one instant waits while the run before goes on",
-    "cancel_previous": "the next instant cancels the run before",
+    "queue_one": "one instant waits while the previous run is active",
+    "cancel_previous": "the next instant cancels the previous run",
 }
 
-CONFLICT = {"keep": "a second one is not made", "replace": "a second one changes the first while that waits"}
+CONFLICT = {"keep": "no second job is created", "replace": "a second job replaces the first while that one waits"}
 
 
 def page_object(detail: ScheduleDetail, last_job: JobDetail | None) -> dict[str, Any]:
-    """For programs."""
+    """Return the schedule for JSON output."""
     return {
         "schedule": as_object(detail.schedule),
         "last_job": job_object(last_job),
@@ -56,7 +56,7 @@ def page_object(detail: ScheduleDetail, last_job: JobDetail | None) -> dict[str,
 
 
 def show_page(detail: ScheduleDetail, last_job: JobDetail | None, runs: int) -> None:
-    """Plain text in a pipe; on a terminal the state is coloured and the labels step back."""
+    """Print a schedule: plain text in a pipe; on a terminal with a coloured state and dim labels."""
     lines = list(_lines(detail, last_job, runs))
     if not stdout_is_terminal():
         for label, text in lines:
@@ -113,16 +113,16 @@ def _job(row: ScheduleRow) -> Iterator[tuple[str, str]]:
             yield label, visible(value)
     if row.unique_key:
         length = (
-            "for ever"
+            "forever"
             if row.unique_forever
             else f"for {spoken(row.unique_for)}"
             if row.unique_for
-            else "while it lives"
+            else "while the job is live"
         )
         conflict = row.on_conflict or "keep"
         yield "unique key", visible(f"{row.unique_key}, {length}, {conflict}: {CONFLICT.get(conflict, '')}")
     if row.expires_after is not None:
-        yield "expires", f"jobs that did not start within {spoken(row.expires_after)}"
+        yield "expires", f"jobs that have not started within {spoken(row.expires_after)}"
 
 
 def _policies(row: ScheduleRow, clock: tzinfo) -> Iterator[tuple[str, str]]:
@@ -152,7 +152,7 @@ def _counts(detail: ScheduleDetail, clock: tzinfo) -> Iterator[tuple[str, str]]:
     if row.last_error and row.failed:
         yield "last error", visible(row.last_error)
     if row.held_at is not None:
-        yield "held", f"the instant of {full_time(row.held_at, clock)} waits for the run before it"
+        yield "held", f"the instant of {full_time(row.held_at, clock)} waits for the previous run"
     who = f" by {visible(row.changed_by)}" if row.changed_by else ""
     yield "changed", f"{full_time(row.changed_at, clock)}{who}, {about((now - row.changed_at).total_seconds())} ago"
     if row.created_at < row.changed_at:

@@ -1,4 +1,4 @@
-"""The runs of a schedule in words: the last one and what waits for it, and the list, with skips of one kind folded."""
+"""Texts about the runs of a schedule: the last run, and the list of runs, with equal skips folded into one line."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -18,18 +18,18 @@ from sereno.schedules.store import FireRow, ScheduleRow
 if TYPE_CHECKING:
     from sereno.cli.context import CommandContext
 
-# A page folds skips: it looks at this many instants, however few lines it shows.
-LOOKED_AT = 1000
+# Fires that a page reads: it folds skips, so it needs more of them than the lines that it shows.
+FIRES_READ = 1000
 
 SKIPS = {
-    "late": "it was later than it may be",
-    "missed": "nobody was there to run it",
-    "overlap": "the run before went on",
-    "superseded": "a newer one took its place",
-    "finished": "it had made all its fires",
-    "duplicate": "a job with its unique key was there",
+    "late": "it was later than max_lateness",
+    "missed": "no scheduler was running",
+    "overlap": "the previous run was still active",
+    "superseded": "a newer instant replaced it",
+    "finished": "the schedule had reached max_fires",
+    "duplicate": "a job with its unique key existed",
 }
-# What the run that goes on does to the instants that come.
+# What an active run means for the next instants, by overlap policy.
 MEANWHILE = {
     "skip": "the next instants are skipped until it ends",
     "queue_one": "the next instant waits until it ends",
@@ -37,7 +37,7 @@ MEANWHILE = {
 
 
 def last_job(context: "CommandContext", detail: ScheduleDetail) -> JobDetail | None:
-    """The job of the last run: the one that goes on, where there is one. None: there was none, or it is gone."""
+    """Return the job of the last run, preferring an active one; None if there is none, or if it was deleted."""
     live = [fire.job_id for fire in detail.fires if fire.reason is None and fire.state in LIVE]
     wanted = detail.schedule.last_job_id
     if live and wanted not in live:
@@ -51,16 +51,16 @@ def last_job(context: "CommandContext", detail: ScheduleDetail) -> JobDetail | N
 
 
 def job_object(found: JobDetail | None) -> dict[str, Any] | None:
-    """For programs; `sereno job show` has the rest."""
+    """Return the job for JSON output; `sereno job show` has the rest."""
     names = ("id", "state", "attempt", "run_at", "started_at", "finished_at")
     return None if found is None else {name: getattr(found.job, name) for name in names}
 
 
 def last_run(row: ScheduleRow, found: JobDetail | None, clock: tzinfo, now: datetime) -> str:
-    """Job 41, waits for a retry at 09:31:12 UTC; the next instants are skipped until it ends."""
+    """Return the last run: job 41, waits for a retry at 09:31:12 UTC; the next instants are skipped until it ends."""
     if found is None:
-        words = last_words(row, now)
-        return f"job {row.last_job_id}, {words}" if words and row.last_job_id is not None else words
+        outcome = last_words(row, now)
+        return f"job {row.last_job_id}, {outcome}" if outcome and row.last_job_id is not None else outcome
     text = f"job {found.job.id}, {_job_words(found, clock, now)}"
     return f"{text}; {after}" if found.job.state in LIVE and (after := _meanwhile(row, now)) else text
 
@@ -89,11 +89,11 @@ def _meanwhile(row: ScheduleRow, now: datetime) -> str:
 
 
 def run_lines(detail: ScheduleDetail, clock: tzinfo, limit: int) -> list[str]:
-    """The newest first; skips of one reason that follow each other are one line."""
+    """Return the runs, newest first; consecutive skips for one reason are one line."""
     groups = [list(same) for _, same in groupby(detail.fires, key=_kind)][:limit]
     jobs = [f"job {same[0].job_id}" if same[0].job_id is not None else "" for same in groups]
     width = max(map(len, jobs), default=0)
-    uncounted = len(detail.fires) >= LOOKED_AT
+    uncounted = len(detail.fires) >= FIRES_READ
     return [
         f"{_planned(same[0], clock)}   {job:<{width}}   "
         + fire_words(same, clock, detail.now, more=uncounted and same[-1] is detail.fires[-1])
@@ -102,12 +102,12 @@ def run_lines(detail: ScheduleDetail, clock: tzinfo, limit: int) -> list[str]:
 
 
 def _kind(fire: FireRow) -> tuple[object, ...]:
-    """What is shown as one: skips of one reason. A run is always alone."""
+    """Return the grouping key: skips for one reason share a line, a run never does."""
     return (fire.job_id, fire.planned_at, fire.fired_at) if fire.reason is None else (fire.job_id, fire.reason)
 
 
 def fire_words(same: Sequence[FireRow], clock: tzinfo, now: datetime, *, more: bool = False) -> str:
-    """What became of an instant, or of several that were skipped for one reason."""
+    """Return the outcome of an instant, or of several that were skipped for one reason."""
     fire = same[0]
     if fire.reason is None:
         return "".join(_run_words(fire, now))
@@ -126,7 +126,7 @@ def _run_words(fire: FireRow, now: datetime) -> Iterator[str]:
     if fire.attempt > 1:
         yield f", attempt {fire.attempt}"
     if (fire.stands_for or 1) > 1:
-        yield f", stands for {fire.stands_for}"
+        yield f", covers {fire.stands_for} instants"
     if fire.error:
         yield f": {visible(fire.error)}"
 

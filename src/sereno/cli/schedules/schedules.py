@@ -1,4 +1,4 @@
-"""`sereno schedule …`: look at schedules. The commands that write, change and fire them live next door."""
+"""`sereno schedule …`: list and show schedules. Commands that change and fire them are in the other modules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleGroup(click.Group):
-    """Commands in the order in which one needs them."""
+    """Lists its commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
         return list(self.commands)
@@ -30,17 +30,17 @@ class ScheduleGroup(click.Group):
         try:
             return super().invoke(ctx)
         except RecursionError as error:
-            raise InvalidArguments("JSON that is nested this deeply is refused") from error
+            raise InvalidArguments("the JSON is nested too deeply") from error
 
 
 @click.group(cls=ScheduleGroup)
 def schedule() -> None:
-    """Look at schedules, write them, stop them, fire them."""
+    """List, create, change and fire schedules."""
 
 
 @schedule.command("list", epilog='Example: sereno schedule list "menu:*" --tenant r42 --soonest')
 @which_options(states=True)
-@click.option("--soonest", is_flag=True, help="Those that are due next come first.")
+@click.option("--soonest", is_flag=True, help="Sort by next run.")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--after", metavar="KEY", default="", help="Only keys after this one: the next page.")
 @click.option("--fail-empty", is_flag=True, help="Exit with 7 when nothing matches.")
@@ -55,13 +55,13 @@ def list_schedules(
     fail_empty: bool,
     form: str,
 ) -> int:
-    """What runs when, how it went, what is next. Times are on the schedule's own clock."""
+    """List schedules with their last and next runs. Times are in the schedule's time zone."""
     from sereno.cli.schedules.table import PLAIN, as_object, lines, table_columns  # noqa: PLC0415 - slow to import
     from sereno.schedules.lists import list_schedules as operation  # noqa: PLC0415 - see above
     from sereno.text import check_text  # noqa: PLC0415 - see above
 
     if soonest and after:
-        raise click.UsageError("--after goes on by key: it does not go with --soonest.")
+        raise click.UsageError("--after pages by key and cannot be used with --soonest.")
     check_text("after", after or None)
     page = context.run(operation(wanted, limit=limit, after=after, soonest=soonest))
     empty = "No schedule matches."
@@ -81,18 +81,25 @@ def list_schedules(
 
 @schedule.command(epilog="Example: sereno schedule show reconcile:r42")
 @click.argument("key")
-@click.option("-n", "--runs", default=10, show_default=True, type=click.IntRange(0, 1000), help="Runs and skips.")
+@click.option(
+    "-n",
+    "--runs",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Number of runs and skips to show.",
+)
 @output_option
 @context_options
 def show(context: "CommandContext", key: str, runs: int, form: str) -> None:
-    """One schedule, with its last and its next runs."""
+    """Show a schedule with its last and next runs."""
     from sereno.cli.schedules.page import page_object, show_page  # noqa: PLC0415 - slow to import; --help needs none
-    from sereno.cli.schedules.runs import LOOKED_AT, last_job  # noqa: PLC0415 - see above
+    from sereno.cli.schedules.runs import FIRES_READ, last_job  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
     existing(context, key)
     as_json = chosen_form(form) in ("json", "jsonl")
-    detail = context.run(operation(key, fires=runs if as_json or not runs else LOOKED_AT))
+    detail = context.run(operation(key, fires=runs if as_json or not runs else FIRES_READ))
     last = last_job(context, detail)
     if as_json:
         show_json(page_object(detail, last), indent=2 if form == "json" else 0)
@@ -106,8 +113,8 @@ def show(context: "CommandContext", key: str, runs: int, form: str) -> None:
 @output_option
 @context_options
 def next_instants(context: "CommandContext", key: str, count: int, form: str) -> None:
-    """When it runs next. With a note where its clock is turned."""
-    from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
+    """Show the next runs of a schedule, with notes on clock changes."""
+    from sereno.cli.schedules import text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.lists import clock_of, in_words  # noqa: PLC0415 - see above
     from sereno.schedules.operations import show as operation  # noqa: PLC0415 - see above
 
@@ -115,17 +122,17 @@ def next_instants(context: "CommandContext", key: str, count: int, form: str) ->
     detail = context.run(operation(key, fires=0, upcoming=count))
     row = detail.schedule
     if chosen_form(form) in ("json", "jsonl"):
-        upcoming = [words.instant_object(each) for each in detail.upcoming]
+        upcoming = [text.instant_object(each) for each in detail.upcoming]
         found = {"key": row.key, "when": in_words(row.rule), "state": row.state, "paused_until": row.paused_until}
         show_json(found | {"upcoming": upcoming}, indent=2 if form == "json" else 0)
         return
-    click.echo(words.row_headline(row))
-    if row.state == "enabled" and words.effective_state(row, detail.now) == "paused":
-        click.echo(f"  {words.state_words(row, detail.now)}")
-    for line in words.instant_lines(detail.upcoming, clock_of(row.rule), detail.now):
+    click.echo(text.row_headline(row))
+    if row.state == "enabled" and text.effective_state(row, detail.now) == "paused":
+        click.echo(f"  {text.state_words(row, detail.now)}")
+    for line in text.instant_lines(detail.upcoming, clock_of(row.rule), detail.now):
         click.echo(f"  {line}")
     if not detail.upcoming:
-        click.echo(f"  {words.no_instants(row, detail.now)}")
+        click.echo(f"  {text.no_instants(row, detail.now)}")
 
 
 for command in (

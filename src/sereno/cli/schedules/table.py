@@ -1,4 +1,4 @@
-"""`sereno schedule list`: lines for people, fewer columns where there is little room; plain values in a pipe."""
+"""`sereno schedule list`: a table with fewer columns on a narrow terminal; plain values in a pipe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from sereno.cli.schedules.text import brief_time, effective_state, first_line, l
 from sereno.schedules.lists import SchedulePage, clock_of, in_words
 from sereno.schedules.store import ScheduleRow
 
-# Room that the rule should have, before other columns give way, in this order.
-RULE_ROOM = 26
+# Width that the rule should have; to reach it, these columns are dropped in this order.
+RULE_WIDTH = 26
 GIVES_WAY = ("skipped", "fired", "tenant", "last run", "failed")
-# With less room than this for the rule, these go as well: a state that is cut off says nothing.
-LEAST_RULE_ROOM = 16
+# Least width of the rule; to reach it, these columns are dropped too: a truncated state is useless.
+LEAST_RULE_WIDTH = 16
 GIVES_WAY_LAST = ("task", "when")
-# A note is cut off here; `show` has all of it.
-NOTE_ROOM = 32
+# Width at which a note is truncated; `show` prints all of it.
+NOTE_WIDTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A schedule as it was seen at a moment."""
+    """A schedule at the time of the query."""
 
     row: ScheduleRow
     now: datetime
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def next(self) -> str:
-        """When it runs next, or why not."""
+        """Return when it runs next, or why it does not."""
         row = self.row
         clock = clock_of(row.rule)
         if row.paused_until is not None and self.state == "paused":
@@ -43,15 +43,15 @@ class Line:
         if row.state != "enabled":
             return self._cut("", row.note)
         if row.next_run_at is None:
-            return "when its run has ended"
+            return "after the current run"
         if not row.planned:
             return "is being planned"
         return f"{brief_time(row.next_run_at, clock, self.now)}, {soon(row.next_run_at, self.now)}"
 
     @staticmethod
-    def _cut(words: str, note: str | None) -> str:
-        text = visible(": ".join(part for part in (words, first_line(note or "")) if part))
-        return text if len(text) <= NOTE_ROOM else f"{text[: NOTE_ROOM - 1]}…"
+    def _cut(state: str, note: str | None) -> str:
+        text = visible(": ".join(part for part in (state, first_line(note or "")) if part))
+        return text if len(text) <= NOTE_WIDTH else f"{text[: NOTE_WIDTH - 1]}…"
 
 
 TABLE = (
@@ -88,34 +88,34 @@ def lines(page: SchedulePage) -> list[Line]:
 
 
 def as_object(row: ScheduleRow) -> dict[str, Any]:
-    """Everything on the row, and its rule in words."""
-    words = {"key": row.key, "when": in_words(row.rule)}
-    return words | msgspec.structs.asdict(row) | {"next_run_at": planned_at(row), "late_p99": row.late_p99}
+    """Return all columns of the row, with its rule as text."""
+    first = {"key": row.key, "when": in_words(row.rule)}
+    return first | msgspec.structs.asdict(row) | {"next_run_at": planned_at(row), "late_p99": row.late_p99}
 
 
 def planned_at(row: ScheduleRow) -> datetime | None:
-    """When it runs next; before the scheduler has planned it, the row holds when to do that instead."""
+    """Return when it runs next, or None before the scheduler has planned it: next_run_at is the planning time then."""
     return row.next_run_at if row.planned else None
 
 
 def table_columns(found: Sequence[Line]) -> list[Column]:
-    """Those that have something to say, and for which there is room."""
+    """Return the columns that have values and fit the terminal."""
     columns = [column for column in TABLE if any(column.value(line) for line in found)]
-    room = terminal().width
-    for names, rule_room in ((GIVES_WAY, RULE_ROOM), (GIVES_WAY_LAST, LEAST_RULE_ROOM)):
+    width = terminal().width
+    for names, rule_width in ((GIVES_WAY, RULE_WIDTH), (GIVES_WAY_LAST, LEAST_RULE_WIDTH)):
         for name in names:
-            if _needs(columns, found, rule_room) <= room:
+            if _needs(columns, found, rule_width) <= width:
                 break
             columns = [column for column in columns if column.name != name]
-    if _needs(columns, found, LEAST_RULE_ROOM) > room:
-        # Only a long key is left to be cut off.
+    if _needs(columns, found, LEAST_RULE_WIDTH) > width:
+        # Only a long key is left to truncate.
         columns = [replace(column, style="wide") if column.name == "key" else column for column in columns]
     return columns
 
 
-def _needs(columns: Sequence[Column], found: Sequence[Line], rule_room: int) -> int:
+def _needs(columns: Sequence[Column], found: Sequence[Line], rule_width: int) -> int:
     widths = []
     for column in columns:
         need = max([len(column.name), *(len(human(column.value(line))) for line in found)])
-        widths.append(min(need, rule_room) if column.style == "wide" else need)
+        widths.append(min(need, rule_width) if column.style == "wide" else need)
     return sum(widths) + GAP * (len(widths) - 1)

@@ -1,4 +1,4 @@
-"""Schedules in the words and on the clocks of people: rules, times in a schedule's own zone, runs and skips."""
+"""Texts about schedules: rules, times in a schedule's own zone, states and instants."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -15,21 +15,21 @@ from sereno.schedules.rules.when import Once, When, decode, describe
 from sereno.schedules.store import ScheduleRow
 
 MICROSECONDS = 1_000_000
-# Within these times the name of the day, and a date without a year, say enough.
+# Seconds. Closer times are shown with seconds, by weekday, or without a year.
 AN_HOUR = 3600
 A_WEEK = 6 * 86400
 A_YEAR = 300 * 86400
 
 
 def full_time(at: datetime, clock: tzinfo, *, precise: bool = False) -> str:
-    """Mon 2026-11-16 06:07:12 EET."""
+    """Return a time with its date: Mon 2026-11-16 06:07:12 EET."""
     local = at.astimezone(clock)
     fraction = f".{local.microsecond // 1000:03}" if precise else ""
     return f"{local:%a %Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
 
 
 def brief_time(at: datetime, clock: tzinfo, now: datetime) -> str:
-    """06:07 EET today, Mon 06:07 EET within a week, Dec 24 16:00 EET within a year."""
+    """Return a short time: 06:07 EET today, Mon 06:07 EET within a week, Dec 24 16:00 EET within a year."""
     local = at.astimezone(clock)
     away = abs((at - now).total_seconds())
     if local.date() == now.astimezone(clock).date():
@@ -40,7 +40,7 @@ def brief_time(at: datetime, clock: tzinfo, now: datetime) -> str:
 
 
 def relative(at: datetime, now: datetime, late: Literal["due", "ago"] = "due") -> str:
-    """In 5 h 41 m, or how long it has been due, or how long ago it was."""
+    """Return the distance from now: in 5 h 41 m, due for 3 m, or 3 m ago."""
     wait = (at - now).total_seconds()
     if wait >= 0:
         return f"in {spoken(wait)}"
@@ -48,23 +48,23 @@ def relative(at: datetime, now: datetime, late: Literal["due", "ago"] = "due") -
 
 
 def soon(at: datetime, now: datetime) -> str:
-    """The same in one unit: in 5 h."""
+    """Return the distance from now in its largest unit: in 5 h."""
     wait = (at - now).total_seconds()
     return f"in {about(wait)}" if wait >= 0 else f"due for {about(-wait)}"
 
 
 def about(seconds: float) -> str:
-    """A length in its largest unit: 3 m, 5 h."""
+    """Return a duration in its largest unit: 3 m, 5 h."""
     return " ".join(spoken(max(0.0, seconds)).split()[:2])
 
 
 def headline(key: str, when: When, shift: int, task: str) -> str:
-    """menu:42   every day at 06:00, Europe/Riga (spread +7m12s)   refresh_menu."""
+    """Return the headline: menu:42   every day at 06:00, Europe/Riga (spread +7m12s)   refresh_menu."""
     return "   ".join(visible(part) for part in (key, rule_words(when, shift), task) if part)
 
 
 def rule_words(when: When, shift: int) -> str:
-    """The rule, with where in its spread this schedule is."""
+    """Return the rule as text, with the offset of this schedule in its spread."""
     if isinstance(when, Once) or not when.spread or not shift:
         return describe(when)
     alone = msgspec.structs.replace(when, spread=0)
@@ -82,12 +82,12 @@ def row_headline(row: ScheduleRow) -> str:
 def instant_lines(
     found: Sequence[Instant], clock: tzinfo, now: datetime, late: Literal["due", "ago"] = "due"
 ) -> Iterator[str]:
-    """Each on a line: when, how far away, and what is odd about it."""
+    """Return a line for each instant: its time, its distance from now, and a note on clock changes."""
     texts = [full_time(each.at, clock) for each in found]
     if len(set(texts)) < len(texts):
         texts = [full_time(each.at, clock, precise=True) for each in found]
     waits = [relative(each.at, now, late) for each in found]
-    wide, wider = (max(map(len, words), default=0) for words in (texts, waits))
+    wide, wider = (max(map(len, column), default=0) for column in (texts, waits))
     for text, wait, each in zip(texts, waits, found, strict=True):
         yield f"{text:<{wide}}   {wait:<{wider}}   {each.note}".rstrip()
 
@@ -102,44 +102,44 @@ def instant_object(each: Instant) -> dict[str, object]:
 
 
 def effective_state(row: ScheduleRow, now: datetime) -> str:
-    """A pause with an end leaves the row enabled: it is paused as long as that lasts."""
+    """Return the state; a row with a pause that has an end is stored as enabled, and counts as paused until then."""
     lasts = row.state == "enabled" and row.paused_until is not None and row.paused_until > now
     return "paused" if lasts else row.state
 
 
 def no_instants(row: ScheduleRow, now: datetime) -> str:
-    """Why nothing is to come."""
+    """Return why a schedule has no next instant."""
     if row.state == "enabled" and effective_state(row, now) == "paused":
-        why = "its instant lies in the pause" if row.rule.get("kind") == "once" else "it ends before its pause does"
-        return f"Nothing is to come: {why}."
+        why = "its instant is within the pause" if row.rule.get("kind") == "once" else "it ends before its pause does"
+        return f"No next run: {why}."
     match row.state:
         case "enabled" if row.next_run_at is None:
-            return "Nothing is planned: it waits for its run to end."
+            return "No next run yet: it is planned when the current run ends."
         case "enabled":
-            return "Nothing is to come."
+            return "No next run."
         case "finished":
-            return "Nothing is to come: it is finished."
+            return "No next run: it is finished."
         case _:
-            return f"Nothing is to come: it is {state_words(row, now)}."
+            return f"No next run: it is {state_words(row, now)}."
 
 
 def state_words(row: ScheduleRow, now: datetime) -> str:
-    """Its state, until when, by whom and why."""
-    words = effective_state(row, now)
-    if words == "paused" and row.paused_until is not None:
-        words += f" until {full_time(row.paused_until, clock_of(row.rule))}{_by(row)}"
-    elif words in ("paused", "disabled"):
-        words += f"{_by(row)}, {about((now - row.changed_at).total_seconds())} ago"
-    return visible(words + (f": {first_line(row.note)}" if row.note else ""))
+    """Return the state with the end, the author and the reason of a pause."""
+    text = effective_state(row, now)
+    if text == "paused" and row.paused_until is not None:
+        text += f" until {full_time(row.paused_until, clock_of(row.rule))}{_by(row)}"
+    elif text in ("paused", "disabled"):
+        text += f"{_by(row)}, {about((now - row.changed_at).total_seconds())} ago"
+    return visible(text + (f": {first_line(row.note)}" if row.note else ""))
 
 
 def first_line(note: str) -> str:
-    """A note in a line; that of a rule that makes no sense shows the place below it."""
+    """Return the first line of a note; the note of an invalid rule marks the position on a second line."""
     return note.strip().partition("\n")[0].rstrip()
 
 
 def last_words(row: ScheduleRow, now: datetime) -> str:
-    """How the last run went, as far as its row knows: succeeded 3 m ago, or only fired."""
+    """Return the outcome of the last run as stored in the row: succeeded 3 m ago, or fired 3 m ago."""
     if row.last_fired_at is None:
         return ""
     ended = row.last_finished_at is not None and row.last_finished_at >= row.last_fired_at

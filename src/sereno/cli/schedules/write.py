@@ -1,4 +1,4 @@
-"""`sereno schedule add` and `preview`: a schedule from the command line, and a rule to look at before it is one."""
+"""`sereno schedule add` and `preview`: create a schedule, or preview the instants of a rule."""
 
 import sys
 from datetime import UTC, datetime
@@ -38,54 +38,58 @@ POLICIES = (
 )
 @click.argument("key")
 @click.option("-t", "--task", required=True)
-@click.option("--args", "arguments", default="{}", metavar="JSON", help='One JSON object; "-" reads it from stdin.')
+@click.option(
+    "--args", "arguments", default="{}", metavar="JSON", help='Arguments as one JSON object; "-" reads it from stdin.'
+)
 @rule_options
 @click.option("--tenant")
 @click.option("-q", "--queue")
-@click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 is first, 9 is last.")
+@click.option("-p", "--priority", type=click.IntRange(0, 9), help="0 runs first, 9 runs last.")
 @click.option("--tag", "tags", multiple=True, help="Repeatable.")
-@click.option("--unique-key", help='Such as "{key}:{fire:%Y-%m}": once a month.')
-@click.option("--unique-for", metavar="DURATION", help="live, forever, or so long.  [default: live]")
-@click.option("--missed", type=click.Choice(["skip", "latest", "all"]), help="What nobody was there to fire.")
-@click.option("--missed-limit", type=click.IntRange(1), metavar="N", help="At most so many at once.  [default: 100]")
-@click.option("--missed-window", metavar="DURATION", help="None that are older.  [default: 24h]")
+@click.option("--unique-key", help='Unique key of the jobs, such as "{key}:{fire:%Y-%m}" for one per month.')
+@click.option("--unique-for", metavar="DURATION", help="live, forever, or a duration.  [default: live]")
+@click.option("--missed", type=click.Choice(["skip", "latest", "all"]), help="Policy for instants that were missed.")
+@click.option(
+    "--missed-limit", type=click.IntRange(1), metavar="N", help="Most missed instants to run.  [default: 100]"
+)
+@click.option("--missed-window", metavar="DURATION", help="Oldest missed instant to run.  [default: 24h]")
 @click.option(
     "--overlap",
     type=click.Choice(["skip", "allow", "queue_one", "cancel_previous"]),
-    help="While the run before goes on.",
+    help="Policy while the previous run is active.",
 )
-@click.option("--max-lateness", metavar="DURATION", help="Skipped when it is later.")
-@click.option("--expires-after", metavar="DURATION", help="A job that waits longer is not started.")
-@click.option("--starts", metavar="DATE", help="Nothing before; on the clock of --tz.")
-@click.option("--ends", metavar="DATE", help="Nothing after.")
+@click.option("--max-lateness", metavar="DURATION", help="Skip an instant that is later than this.")
+@click.option("--expires-after", metavar="DURATION", help="Do not start a job that has waited longer.")
+@click.option("--starts", metavar="DATE", help="First possible instant, in the zone of --tz.")
+@click.option("--ends", metavar="DATE", help="Last possible instant.")
 @click.option("--max-fires", type=click.IntRange(1), metavar="N")
-@click.option("--disable-after", type=click.IntRange(1), metavar="N", help="So many failed runs in a row.")
-@click.option("--unchecked", is_flag=True, help="Without an application that knows the task.")
+@click.option("--disable-after", type=click.IntRange(1), metavar="N", help="Disable it after N failed runs in a row.")
+@click.option("--unchecked", is_flag=True, help="Do not check the job with an application.")
 @output_option
 @context_options
 def add(
     context: "CommandContext", key: str, task: str, arguments: str, unchecked: bool, form: str, **options: Any
 ) -> None:
-    """Make a schedule, or change the one of this key to be so."""
+    """Create or replace the schedule with this key."""
     from sereno.schedules.bulk_write import DescribedSchedule, write  # noqa: PLC0415 - slow to import; --help needs none
 
     raw = sys.stdin.buffer.read() if arguments == "-" else arguments.encode(errors="surrogateescape")
     described = _described(key, task, raw, job_maker(context, unchecked), options)
     context.connection(create=True)
     (made,) = context.run(write([DescribedSchedule(described)]))
-    _tell_made(context, described.when, _clock(options["rule"], described.when), made, form)
+    _report_made(context, described.when, _clock(options["rule"], described.when), made, form)
 
 
 def job_maker(context: "CommandContext", unchecked: bool) -> "MakeJob":
-    """Checks the job with the application, if there is one."""
+    """Return the function that builds a job: one that checks it with the application, or one that does not."""
     from sereno.schedules.bulk_write import unchecked_job  # noqa: PLC0415 - slow to import; --help needs none
 
     if context.settings.app and not unchecked:
         return context.app.new_job
     if not unchecked:
         raise ConfigurationError(
-            "the job is checked with your application: name it with -a module:attr, or set SERENO_APP; "
-            "or say --unchecked"
+            "checking the job needs your application: name it with -a module:attr, or set SERENO_APP; "
+            "or pass --unchecked"
         )
     return unchecked_job
 
@@ -108,7 +112,7 @@ def _described(key: str, task: str, raw: bytes, make_job: "MakeJob", options: di
 
 
 def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
-    """The clock that was named. A single moment keeps none, and is shown on the one that it was written for."""
+    """Return the zone to show times in: --tz, or that of the rule. A rule of --at stores no zone."""
     from sereno.schedules.lists import clock_of  # noqa: PLC0415 - see above
     from sereno.schedules.operations import decode_object  # noqa: PLC0415 - see above
     from sereno.zones import zone  # noqa: PLC0415 - slow to import; --help needs none
@@ -116,7 +120,7 @@ def _clock(rule: dict[str, Any], when: "When") -> "tzinfo":
     return zone(rule["tz"]).info if rule["tz"] else clock_of(decode_object(when))
 
 
-def _tell_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
+def _report_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made: "UpsertResult", form: str) -> None:
     from sereno.cli.output import visible  # noqa: PLC0415 - slow to import
     from sereno.cli.schedules.text import full_time, relative  # noqa: PLC0415 - slow to import
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
@@ -128,10 +132,10 @@ def _tell_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made
         found = {"id": made.id, "key": made.key, "what": made.what, "state": made.state, "next_run_at": at}
         show_json(found | {"when": describe(when)}, indent=2 if form == "json" else 0)
         return
-    words = {"created": "Created", "changed": "Changed", "unchanged": "Unchanged"}[made.what]
-    click.echo(f"{words}: {visible(made.key)}, {describe(when)}.")
+    result = {"created": "Created", "changed": "Changed", "unchanged": "Unchanged"}[made.what]
+    click.echo(f"{result}: {visible(made.key)}, {describe(when)}.")
     if at is None:
-        click.echo(f"It is {made.state}: nothing is to come.")
+        click.echo(f"It is {made.state}: no next run.")
     else:
         now = moment(context.run(clock()))
         click.echo(f"Next: {full_time(at, shown_on)}, {relative(at, now)}.")
@@ -141,15 +145,15 @@ def _tell_made(context: "CommandContext", when: "When", shown_on: "tzinfo", made
 @click.argument("expression", required=False)
 @rule_options
 @click.option("-n", "--count", default=5, show_default=True, type=click.IntRange(1, 1000))
-@click.option("--after", metavar="DATE", help="From there on, on the clock of --tz.  [default: now]")
-@click.option("--key", help="The place in the spread of the schedule with this key.")
+@click.option("--after", metavar="DATE", help="First time to consider, in the zone of --tz.  [default: now]")
+@click.option("--key", help="Use the spread offset of this key.")
 @output_option
-@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show where an error comes from.")
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def preview(
     expression: str | None, rule: dict[str, Any], count: int, after: str | None, key: str | None, form: str
 ) -> None:
-    """When a rule would run. With a note where its clock is turned; needs no database."""
-    from sereno.cli.schedules import text as words  # noqa: PLC0415 - slow to import; --help needs none
+    """Show when a rule would fire, with notes on clock changes. Needs no database."""
+    from sereno.cli.schedules import text  # noqa: PLC0415 - slow to import; --help needs none
     from sereno.schedules.rules.preview import preview as upcoming  # noqa: PLC0415 - see above
     from sereno.schedules.rules.when import describe  # noqa: PLC0415 - see above
     from sereno.schedules.schedule import shift  # noqa: PLC0415 - see above
@@ -166,11 +170,11 @@ def preview(
     offset = shift(key, when) if key else 0
     found = [each._replace(local=each.at.astimezone(clock)) for each in upcoming(when, start, count, offset)]
     if chosen_form(form) in ("json", "jsonl"):
-        instants = [words.instant_object(each) for each in found]
+        instants = [text.instant_object(each) for each in found]
         show_json({"when": describe(when), "upcoming": instants}, indent=2 if form == "json" else 0)
         return
-    click.echo(words.headline(key or "", when, offset, ""))
-    for line in words.instant_lines(found, clock, now, late="ago"):
+    click.echo(text.headline(key or "", when, offset, ""))
+    for line in text.instant_lines(found, clock, now, late="ago"):
         click.echo(f"  {line}")
     if not found:
-        click.echo("  Nothing is to come.")
+        click.echo("  No next run.")

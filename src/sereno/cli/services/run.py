@@ -23,10 +23,10 @@ from sereno.worker.supervisor import CHILD_VARIABLE, Supervisor
 @click.command(epilog="Example: sereno run shop.jobs:app --port 8765 --queue default=20")
 @click.argument("app_path", metavar="MODULE:APP", required=False)
 @click.option(
-    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="What it does; repeatable.  [default: all]"
+    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Part to run; repeatable.  [default: all]"
 )
-@click.option("--host", help="Where the server listens.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
+@click.option("--host", help="Address of the server.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the server; 0 picks a free one.  [default: 8765]")
 @worker_options
 def run(
     app_path: str | None,
@@ -37,9 +37,9 @@ def run(
     embedded: bool,
     **given: Any,
 ) -> None:
-    """Run jobs, fire schedules and answer people until TERM or Ctrl-C.
+    """Run worker, scheduler and server as one service until TERM or Ctrl-C.
 
-    One service. Handlers run in a child of it, so that one that blocks holds up neither the clock nor the pages.
+    Handlers run in a child process: one that blocks delays neither schedules nor the dashboard.
     """
     app = named_app("run", app_path)
     app.override(queues=parse_queues(list(queues)) or None, roles=list(roles) or None, **given)
@@ -58,41 +58,42 @@ def run(
 
 
 class _Services:
-    """What this process does, by its roles; when one part ends, all end."""
+    """The parts that this process runs, by its roles. When one part ends, all end."""
 
     def __init__(self, app: Sereno, host: str | None, port: int | None) -> None:
         wanted = app.settings.roles or ROLES
         self._app = app
-        self._told = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._server = HTTPServer(app, host, port) if "server" in wanted else None
         self._supervisor: Supervisor | None = None
-        self._keeps_time = "scheduler" in wanted and app.settings.scheduler
+        self._runs_scheduler = "scheduler" in wanted and app.settings.scheduler
         if "worker" in wanted:
             app.worker()
             app.declare()
-            if not self._keeps_time:
+            if not self._runs_scheduler:
                 app.override(scheduler=False)
             self._supervisor = Supervisor(
                 app.database.url, app.settings, ["-m", "sereno", *sys.argv[1:]], app.scheduler()
             )
-            # It keeps time beside its children.
-            self._keeps_time = False
+            # The supervisor runs the scheduler itself, beside its children.
+            self._runs_scheduler = False
 
     async def run(self) -> None:
         parts = [asyncio.create_task(part) for part in self._parts()]
-        # A supervisor hears signals itself, as soon as it runs: the pages still answer while its last handlers end.
+        # The supervisor installs its own signal handlers when it starts, so the server keeps serving while the last
+        # handlers end.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        for words in self._server.words if self._server is not None else ("TERM or Ctrl-C ends it.",):
-            click.echo(words)
+        for line in self._server.start_messages if self._server is not None else ("Stop it with TERM or Ctrl-C.",):
+            click.echo(line)
         await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        if not self._told.is_set():
+        if not self._stopping.is_set():
             self.stop()
         await asyncio.gather(*parts)
 
     def stop(self) -> None:
-        """Pass it on; a second one hurries the worker."""
-        self._told.set()
+        """Stop all parts; on a second signal the worker releases running jobs at once."""
+        self._stopping.set()
         if self._server is not None:
             self._server.end()
         if self._supervisor is not None:
@@ -102,15 +103,15 @@ class _Services:
         parts: list[Any] = []
         if self._supervisor is not None:
             parts.append(self._supervisor.run())
-        if self._keeps_time:
-            parts.append(self._keep_time())
+        if self._runs_scheduler:
+            parts.append(self._run_scheduler())
         if self._server is not None:
             parts.append(self._server.run())
         return parts
 
-    async def _keep_time(self) -> None:
+    async def _run_scheduler(self) -> None:
         async with LogWriter(self._app.database.url, self._app.settings):
             scheduler = scheduler_with_alerts(self._app.database.url, self._app.settings)
             scheduler.start()
-            await self._told.wait()
+            await self._stopping.wait()
             await scheduler.stop()

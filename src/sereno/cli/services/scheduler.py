@@ -1,4 +1,4 @@
-"""`sereno scheduler`: a scheduler alone, for hosts without workers."""
+"""`sereno scheduler`: a standalone scheduler, for hosts without workers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 @click.option("--log-format", type=click.Choice(["auto", "console", "json"]))
 @context_options
 def scheduler(context: "CommandContext", log_level: Any, log_format: Any) -> None:
-    """Fire schedules until TERM or Ctrl-C. Any number may run: one leads, the others stand by. Needs no application."""
+    """Fire schedules until TERM or Ctrl-C.
+
+    Any number of schedulers may run: one leads, the others stand by. It needs no application.
+    """
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.database.migrate import check  # noqa: PLC0415 - see above
@@ -27,24 +30,24 @@ def scheduler(context: "CommandContext", log_level: Any, log_format: Any) -> Non
     where = f"{connection.info.dbname} at {connection.info.host}, schema {context.settings.schema}"
     connection.close()
     configure(log_level or context.settings.log_level, log_format or context.settings.log_format)
-    asyncio.run(_until_told(context, where))
+    asyncio.run(_run_until_stopped(context, where))
 
 
-async def _until_told(context: "CommandContext", where: str) -> None:
+async def _run_until_stopped(context: "CommandContext", where: str) -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
     from sereno.monitoring.alerts.scheduler import scheduler_with_alerts  # noqa: PLC0415 - see above
     from sereno.worker.log_writer import LogWriter  # noqa: PLC0415 - see above
 
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     url = context.url()
     running = scheduler_with_alerts(url, context.settings)
     async with LogWriter(url, context.settings):
         running.start()
-        click.echo(f"Scheduler {running.holder} keeps time for {where}. TERM or Ctrl-C ends it.")
-        await told.wait()
+        click.echo(f"Scheduler {running.holder} is running on {where}. Stop it with TERM or Ctrl-C.")
+        await stopping.wait()
         await running.stop()
-    click.echo(f"Ended: {counted(running.figures.fires, 'fire')}, {running.figures.skips:,} skipped.")
+    click.echo(f"Stopped: {counted(running.figures.fires, 'fire')}, {running.figures.skips:,} skipped.")

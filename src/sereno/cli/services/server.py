@@ -1,4 +1,4 @@
-"""`sereno server`: pages for people, and the API for programs."""
+"""`sereno server`: the dashboard and the HTTP API."""
 
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: sereno server -a shop:app --port 8765")
-@click.option("--host", help="Where to listen.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.  [default: 8765]")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one.  [default: 8765]")
 @context_options
 def server(context: "CommandContext", host: str | None, port: int | None) -> None:
-    """Answer people and programs until TERM or Ctrl-C. Without an application, tasks cannot be enqueued by it."""
+    """Serve the dashboard and the HTTP API until TERM or Ctrl-C. Enqueueing over HTTP needs an application."""
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
 
     from sereno.cli.services.serving import HTTPServer  # noqa: PLC0415 - see above
@@ -27,24 +27,24 @@ def server(context: "CommandContext", host: str | None, port: int | None) -> Non
     try:
         serving = HTTPServer(app, host, port)
         configure(app.settings.log_level, app.settings.log_format)
-        asyncio.run(_until_told(serving))
+        asyncio.run(_run_until_stopped(serving))
     finally:
         app.close()
 
 
-async def _until_told(serving: "HTTPServer") -> None:
+async def _run_until_stopped(serving: "HTTPServer") -> None:
     import asyncio  # noqa: PLC0415 - slow to import; --help needs none
     import signal  # noqa: PLC0415 - beside it
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.end)
-    for words in serving.words:
-        click.echo(words)
+    for line in serving.start_messages:
+        click.echo(line)
     await serving.run()
 
 
 def _application(context: "CommandContext") -> "Sereno":
-    """The one that is named, or one without tasks; on the database of the command line where that names one."""
+    """Return the named application, or one without tasks, with the database options of the command line."""
     from sereno.app import Sereno  # noqa: PLC0415 - slow to import; --help needs none
 
     named = ("database_url", "schema")

@@ -1,4 +1,4 @@
-"""A server that listens: what `sereno server` and `sereno run` share."""
+"""The HTTP server of `sereno server`, `sereno run` and `sereno demo`."""
 
 import asyncio
 import ipaddress
@@ -14,21 +14,21 @@ from sereno.errors import ConfigurationError
 if TYPE_CHECKING:
     from sereno.app import Sereno
 
-# Whoever is being answered when the end comes has so many seconds.
+# Seconds that open requests get when the server stops.
 ENDING_SECONDS = 10
-# A connection without a question is kept longer than proxies keep theirs, which is a minute for most: whoever hangs up
-# first must not be the one who is asked.
+# Keep-alive of an idle connection, in seconds. Longer than the 60 s of most proxies: the proxy must close first, or it
+# may send a request on a connection that the server is closing.
 QUIET_SECONDS = 75
 
-OPEN_NOTICE = "There is no token yet, so everybody on this machine may do everything: sereno token create"
+OPEN_NOTICE = "No token exists yet: anyone on this machine has full access. Create one: sereno token create"
 CLOSED_NOTICE = (
-    "Nobody can sign in: every token is revoked or expired. Make one where the database can be reached: "
+    "No one can sign in: every token is revoked or expired. Create one on a host that can reach the database: "
     "sereno token create me --role admin"
 )
 
 
 class HTTPServer:
-    """One that has bound its socket, so that what it says of itself is true. `run` it, and `end` it."""
+    """The HTTP server. It binds its socket on creation, so `url` is valid before `run`; `end` stops it."""
 
     def __init__(self, app: "Sereno", host: str | None, port: int | None) -> None:
         uvicorn, asgi, connections = _needed()
@@ -52,7 +52,7 @@ class HTTPServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            # The application does it, by the setting trusted_proxies; uvicorn would trust every client on loopback.
+            # The application handles them with the setting trusted_proxies; uvicorn would trust every loopback client.
             proxy_headers=False,
             timeout_graceful_shutdown=ENDING_SECONDS,
             timeout_keep_alive=QUIET_SECONDS,
@@ -60,27 +60,27 @@ class HTTPServer:
         self._running = _ending(uvicorn, inside)(config)
 
     @property
-    def words(self) -> list[str]:
-        """For whoever has started it."""
-        return [f"Listening at {self.url}. TERM or Ctrl-C ends it.", *([self._notice] if self._notice else [])]
+    def start_messages(self) -> list[str]:
+        """Return the lines to print at the start."""
+        return [f"Listening at {self.url}. Stop it with TERM or Ctrl-C.", *([self._notice] if self._notice else [])]
 
     def end(self) -> None:
         self._running.should_exit = True
 
     async def run(self) -> None:
-        """Until it is ended."""
+        """Serve until `end` is called."""
         self._log_accept_errors(asyncio.get_running_loop())
         try:
             await self._running.serve(sockets=[self._listener])
         finally:
-            # Those of this loop can be closed while it runs only.
+            # Connections that belong to this event loop can only be closed while it runs.
             await self._app.aclose()
 
 
 def _ending(uvicorn: Any, inside: Any) -> Any:
-    """It waits for every answer to end before it ends, and streams do not end by themselves; signals are for us."""
+    """Return a uvicorn server that ends open streams before it waits for responses, and installs no signal handlers."""
 
-    class ServerEnd(uvicorn.Server):  # type: ignore[misc]  # imported when it is needed, so nobody knows its type
+    class ServerEnd(uvicorn.Server):  # type: ignore[misc]  # imported on use, so its type is unknown
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await inside.end()
             await super().shutdown(sockets)
@@ -93,7 +93,7 @@ def _ending(uvicorn: Any, inside: Any) -> Any:
 
 
 def _check_access(app: "Sereno", host: str) -> str | None:
-    """Return a notice for the operator when no token is valid; refused beyond loopback."""
+    """Return a notice for the operator when no token is valid; refuse to listen beyond loopback then."""
     from sereno.access.tokens import token_status  # noqa: PLC0415 - slow to import; --help needs none
 
     app.check_schema()
@@ -104,19 +104,19 @@ def _check_access(app: "Sereno", host: str) -> str | None:
         return None
     if not _is_loopback(host):
         raise ConfigurationError(
-            f"nobody could sign in, and {host} can be reached from outside: "
-            "make a token first (sereno token create me --role admin), or listen at 127.0.0.1"
+            f"no valid token exists, and {host} can be reached from other machines: "
+            "create a token first (sereno token create me --role admin), or listen on 127.0.0.1"
         )
     return CLOSED_NOTICE if status.was_created else OPEN_NOTICE
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound before anything is said, so that what is said is true."""
+    """Bind the socket before the URL is printed."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
+        raise ConfigurationError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None
 
 
 def _needed() -> tuple[Any, Any, Any]:

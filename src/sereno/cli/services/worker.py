@@ -1,4 +1,4 @@
-"""`sereno worker MODULE:APP`: a supervisor with worker children. `sereno worker list`: who is at work."""
+"""`sereno worker MODULE:APP`: a supervisor with worker children. `sereno worker list`: the workers of the database."""
 
 import asyncio
 import os
@@ -31,17 +31,17 @@ class WorkerGroup(click.Group):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         run_worker.format_help(click.Context(run_worker, info_name=ctx.info_name, parent=ctx.parent), formatter)
         formatter.write_paragraph()
-        formatter.write_text("sereno worker list shows the workers that live.")
+        formatter.write_text("List workers with sereno worker list.")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Options before the application, as in `worker --queue default=10 shop.jobs:app`, and none at all.
+        # No arguments, or options before the application as in `worker --queue default=10 shop.jobs:app`.
         if not args or (args[0].startswith("-") and args[0] != "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
 
 def worker_options(function: F) -> F:
-    """Those of whatever runs jobs."""
+    """Add the options of commands that run jobs."""
     for option in reversed(
         (
             click.option(
@@ -50,14 +50,14 @@ def worker_options(function: F) -> F:
                 "queues",
                 multiple=True,
                 metavar="NAME=SLOTS",
-                help="A queue and its slots; repeatable.",
+                help="Queue and its number of slots; repeatable.",
             ),
-            click.option("--processes", type=click.IntRange(1, 64), help="Each with all these slots."),
-            click.option("--database-url", help="PostgreSQL; else SERENO_DATABASE_URL or DATABASE_URL."),
-            click.option("--schema", help="The schema of sereno in that database."),
+            click.option("--processes", type=click.IntRange(1, 64), help="Worker processes, each with all slots."),
+            click.option("--database-url", help="PostgreSQL database.  [env: SERENO_DATABASE_URL, DATABASE_URL]"),
+            click.option("--schema", help="Schema of sereno.  [env: SERENO_SCHEMA; default: sereno]"),
             click.option("--embedded", is_flag=True, help="Use the embedded PostgreSQL of this project."),
-            click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /livez, /readyz, /metrics there."),
-            click.option("--health-host", help="The address of the health port; loopback by default."),
+            click.option("--health-port", type=click.IntRange(0, 65535), help="Port for /livez, /readyz and /metrics."),
+            click.option("--health-host", help="Address of the health port.  [default: loopback]"),
             click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
             click.option("--log-format", type=click.Choice(["auto", "console", "json"])),
         )
@@ -68,14 +68,14 @@ def worker_options(function: F) -> F:
 
 @click.group(cls=WorkerGroup)
 def worker() -> None:
-    """Run jobs: `sereno worker shop.jobs:app --queue default=20`. Or see who does: `sereno worker list`."""
+    """Run jobs: `sereno worker shop.jobs:app --queue default=20`. List workers: `sereno worker list`."""
 
 
 @worker.command("run")
 @click.argument("app_path", metavar="MODULE:APP", required=False)
 @worker_options
 def run_worker(app_path: str | None, queues: tuple[str, ...], embedded: bool, **given: Any) -> None:
-    """Run jobs until TERM or Ctrl-C; a second one hurries.
+    """Run jobs until TERM or Ctrl-C. A second signal releases running jobs at once.
 
     Example: sereno worker shop.jobs:app --queue ifood=10 --queue default=20 --processes 2
     """
@@ -100,8 +100,8 @@ worker.add_command(list_workers, "list")
 
 
 def refuse_embedded(app: Sereno, embedded: bool) -> None:
-    """Real work is not put into a database that was meant for a look, by chance."""
+    """Refuse the embedded database unless it was requested: it is for development."""
     if app.settings.database_url is None and not embedded:
         raise ConfigurationError(
-            "a worker wants a PostgreSQL server: set SERENO_DATABASE_URL, or say --embedded for the one of this project"
+            "a worker needs a PostgreSQL server: set SERENO_DATABASE_URL, or pass --embedded to use the project's own"
         )

@@ -1,4 +1,4 @@
-"""`sereno worker list`; attached to the worker command, which lives next door."""
+"""`sereno worker list`, a subcommand of the worker command."""
 
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ COLUMNS = (
 @output_option
 @context_options
 def list_workers(context: "CommandContext", form: str) -> None:
-    """Workers that live, then those that ended within a day."""
+    """List live workers, then those that ended within a day."""
     from sereno.worker.operations import list_workers as operation  # noqa: PLC0415 - slow to import
 
-    show_list(form, context.run(operation()), COLUMNS, empty="No worker is alive, and none ended within a day.")
+    show_list(form, context.run(operation()), COLUMNS, empty="No worker is alive, and none has ended within a day.")

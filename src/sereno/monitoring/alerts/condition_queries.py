@@ -1,4 +1,4 @@
-"""What needs a person, look by look. One that fails takes no other along."""
+"""Queries for conditions that need an operator. They are independent: one that fails does not affect the others."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -19,26 +19,26 @@ from sereno.zones import moment
 
 _sql = queries("monitoring/alerts/condition_queries")
 
-# A ready job that waits for longer makes its queue late.
+# Seconds. A queue is late when a ready job waits longer.
 LATE = 60.0
 VERY_LATE = 600.0
-# What the doctor says of the same things.
+# The same thresholds as in the doctor.
 SCHEDULER_BEHIND = 10.0
 LONG_CLOSED = 3600.0
 LONG_TRANSACTION = 300.0
 NOTIFICATION_USAGE = 0.10
-# What is to be archived has two nights for it.
+# Seconds. Archiving runs every night; two nights may pass before it counts as late.
 ARCHIVE_BEHIND = 2 * A_DAY
-# A channel fails when so many of its newest deliveries did, and they are more than half.
+# A channel fails when at least this many, and more than half, of its newest deliveries failed.
 FAILURES = 10
-# Of one kind, so many are told of; so many rows are read to find them, and so many counted.
+# Bounds: conditions of one kind that are reported, rows that are read to find them, and ready jobs that are counted.
 MOST = 20
 BOUND = 10_000
 COUNTED = 1000
 
 
 class ConditionQuery(NamedTuple):
-    """One look: what it can find, and how. `of_tenants`: also for one tenant alone. `of_settings`: it is given them."""
+    """One query: its kinds and its operation. `of_tenants`: also for one tenant. `of_settings`: takes the settings."""
 
     kinds: tuple[str, ...]
     see: Callable[..., Operation[list[AlertCondition]]]
@@ -47,19 +47,19 @@ class ConditionQuery(NamedTuple):
 
 
 def attention(settings: Settings, *, tenant: str | None = None, late: float = LATE) -> Operation[list[AlertCondition]]:
-    """Everything, the worst first. `late`: seconds that a ready job may wait. `tenant`: of this one alone."""
+    """Return all conditions, most severe first. `late`: seconds that a ready job may wait. `tenant`: only its own."""
     found: list[AlertCondition] = []
-    for look in looks(tenant, settings):
-        found += yield from look.see(tenant, late)
+    for query in looks(tenant, settings):
+        found += yield from query.see(tenant, late)
     return worst_first(found)
 
 
 def looks(tenant: str | None, settings: Settings) -> Sequence[ConditionQuery]:
-    """Those that are there for everybody, or for one tenant; each is asked with a tenant and what is late."""
+    """Return the queries for all tenants, or for one; each is called with a tenant and `late`."""
     return [
-        look._replace(see=partial(look.see, settings)) if look.of_settings else look
-        for look in LOOKS
-        if tenant is None or look.of_tenants
+        query._replace(see=partial(query.see, settings)) if query.of_settings else query
+        for query in LOOKS
+        if tenant is None or query.of_tenants
     ]
 
 
@@ -72,7 +72,7 @@ def _schema(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]
 
 
 def schema_conditions(applied: dict[int, str] | None, schema: str) -> list[AlertCondition]:
-    """Of migrations that are missing; all of them, where there is no schema."""
+    """Return the conditions of missing migrations, or of a missing schema."""
     if applied is None:
         return [condition("schema.none", schema, "bad", "sereno migrate", schema=schema)]
     behind = _known() - applied.keys()
@@ -122,7 +122,7 @@ def _dead(tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     ]
 
 
-def _keeping_time(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
+def _scheduler(_tenant: str | None, _late: float) -> Operation[list[AlertCondition]]:
     found = yield from health_queries.schedules()
     if found.any_due and not found.led:
         return [condition("scheduler.none", "", "bad", "sereno scheduler")]
@@ -155,7 +155,7 @@ def _schedules(tenant: str | None, _late: float) -> Operation[list[AlertConditio
 
 
 def _named(**values: str | None) -> dict[str, str]:
-    """Those that have one."""
+    """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -251,7 +251,7 @@ LOOKS: tuple[ConditionQuery, ...] = (
     ConditionQuery(("schema.none", "schema.behind"), _schema),
     ConditionQuery(("worker.none", "session.silent", "queue.unserved", "queue.late", "task.unknown"), _work),
     ConditionQuery(("job.dead",), _dead, of_tenants=True),
-    ConditionQuery(("scheduler.none", "scheduler.behind"), _keeping_time),
+    ConditionQuery(("scheduler.none", "scheduler.behind"), _scheduler),
     ConditionQuery(("schedule.missed", "schedule.parked", "schedule.failed"), _schedules, of_tenants=True),
     ConditionQuery(("channel.paused", "channel.account", "channel.failing"), _channels, of_tenants=True),
     ConditionQuery(("tenant.paused",), _tenant, of_tenants=True),

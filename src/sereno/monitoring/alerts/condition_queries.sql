@@ -1,8 +1,8 @@
--- What needs a person. Each look is bounded: it costs the same on a small installation and on a large one.
+-- Conditions that need an operator. Each query is bounded: its cost does not grow with the installation.
 
 -- name: queues
--- Queues with ready jobs: how many, up to a bound; how long the first of those waits that nobody has stopped; who serves
--- them. Jobs that wait for a limit wait rightly, and are not late.
+-- Queues with ready jobs: their number, up to a bound; the age of the oldest job that is not paused; whether a worker
+-- serves the queue. Jobs that wait for a limit are not late.
 with clock as materialized (select sereno.now() as now),
 ready_queue as materialized (select queue from sereno.ready_queues() as queue limit 1000),
 paused as materialized (select kind, name from sereno.pauses),
@@ -31,7 +31,7 @@ from clock cross join ready_queue left join oldest on oldest.queue = ready_queue
 order by oldest.run_at nulls last limit %(most)s;
 
 -- name: dead
--- What died within the hour, by task, from the newest on.
+-- Jobs that died within the last hour, by task, among the newest.
 with newest as materialized (
     select task, tenant, finished_at from sereno.history_dead
     where finished_at > sereno.now() - interval '1 hour' order by finished_at desc limit %(bound)s
@@ -41,7 +41,7 @@ where %(tenant)s::text is null or tenant = %(tenant)s
 group by task order by count(*) desc, task limit %(most)s;
 
 -- name: missed
--- Fires that were dropped within the hour, of the last day.
+-- Fires of the last day that were dropped within the last hour.
 with skipped as materialized (
     select schedule_id, stands_for, fired_at, reason from sereno.fires
     where reason is not null and planned_at > sereno.now() - interval '1 day' limit %(bound)s
@@ -53,20 +53,20 @@ where skipped.reason = 'missed' and skipped.fired_at > sereno.now() - interval '
 group by schedules.key, schedules.tenant order by min(skipped.fired_at) desc, schedules.key limit %(most)s;
 
 -- name: schedules
--- Schedules that make no sense any more, and those that failed too often.
+-- Schedules that are parked because their rule is invalid, and those that were disabled because they failed too often.
 select key, state, note, changed_at, task, queue, tenant
 from (select * from sereno.schedules where state in ('parked', 'disabled') order by state desc, id limit %(bound)s) as found
 where (state = 'parked' or starts_with(note, 'disabled after ')) and (%(tenant)s::text is null or tenant = %(tenant)s)
 order by changed_at desc, key limit %(most)s;
 
 -- name: channels
--- Channels that are paused, for everybody or for one account.
+-- Channels that are paused, entirely or for one account.
 select channel, account, reason, since from sereno.channel_pauses
 where %(tenant)s::text is null or account = %(tenant)s
 order by since desc, channel, account limit %(most)s;
 
 -- name: failing
--- What became of the newest deliveries, by channel.
+-- Outcomes of the newest deliveries, by channel.
 select channel, count(*) filter (where state in ('failed', 'bounced', 'dead', 'unknown')), count(*)
 from (select channel, state from sereno.deliveries order by id desc limit %(bound)s) as newest
 where state not in ('pending', 'sending', 'skipped', 'expired')

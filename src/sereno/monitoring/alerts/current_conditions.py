@@ -1,4 +1,4 @@
-"""What needs a person: everything in the house, or what is one tenant's."""
+"""The current conditions that need an operator, of the whole system or of one tenant."""
 
 from sereno.database.statement import Operation
 from sereno.duration import Duration, seconds
@@ -17,14 +17,14 @@ SHORTEST_LATE, LONGEST_LATE = 1.0, 86400.0
 def attention(
     settings: Settings, *, tenant: str | None = None, late: Duration = store.LATE
 ) -> Operation[list[AlertCondition]]:
-    """The worst first. `late`: so long a ready job may wait. `tenant`: what is this one's, and nothing else.
+    """Return the conditions, most severe first. `late`: how long a ready job may wait. `tenant`: only of this one.
 
-    Every look is bounded, so that it can be had every few seconds.
+    Every query is bounded, so that it can run every few seconds.
     """
     check_text("tenant", tenant)
     bound = seconds(late)
     if not SHORTEST_LATE <= bound <= LONGEST_LATE:
-        raise InvalidArguments("late: from a second to a day")
+        raise InvalidArguments("late must be from one second to one day")
     if tenant is None:
         applied = yield from health_queries.applied()
         if applied is None:

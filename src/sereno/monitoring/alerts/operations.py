@@ -1,4 +1,4 @@
-"""Alert rules and alerts, as a person sees and changes them. An address may be a secret: it is never shown."""
+"""Operations on alert rules and alerts. An address may be a secret: it is never shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from sereno.monitoring.alerts.store import AlertRow, RuleRow
 from sereno.notifications.operations import masked
 
 HIDDEN = "…"
-# Before everything else that waits in its queue.
+# Alerts run before all other jobs of their queue.
 PRIORITY = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TargetLine:
-    """Where messages go, as far as it can be shown. `keys`: the names of what belongs to the address."""
+    """A target with its address masked. `keys`: the names of the keys of the address."""
 
     channel: str
     address: str
@@ -35,7 +35,7 @@ class TargetLine:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """So many lines of the log, at this level or above, within so many seconds."""
+    """The log lines that a rule matches: `count` of this level or above within `within` seconds."""
 
     level: str
     event: str | None
@@ -45,7 +45,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class RuleLine:
-    """A rule as anybody may see it. `error`: why it could not be followed the last time."""
+    """A rule without secrets. `error`: why its last evaluation failed."""
 
     name: str
     kinds: list[str] | None
@@ -67,7 +67,7 @@ class RuleLine:
 
 
 def masked_address(address: str) -> str:
-    """Of a URL, the host alone: the rest is what opens it."""
+    """Return the address masked; of a URL only the host is shown, because the rest may be a secret."""
     try:
         parts = urlsplit(address)
         host = parts.hostname
@@ -80,7 +80,7 @@ def masked_address(address: str) -> str:
 
 
 def list_rules() -> Operation[list[RuleLine]]:
-    """By name."""
+    """Return all rules by name."""
     return [_line(row) for row in (yield from store.rules())]
 
 
@@ -92,9 +92,9 @@ def show_rule(name: str) -> Operation[RuleLine | None]:
 def set_rule(
     rule: AlertRule, *, check: Callable[[AlertRule], AlertRule] = checked, actor: str | None = None
 ) -> Operation[RuleLine]:
-    """Make it so. An address that is given as it is shown stays the one that it was.
+    """Create or replace a rule. An address that is given masked keeps its stored value.
 
-    `check`: what else holds for a rule where its channels are known.
+    `check`: further checks where the channels are known.
     """
     before = yield from _find(rule.name)
     whole = check(checked(_with_addresses(rule, [] if before is None else before.targets)))
@@ -121,7 +121,7 @@ def set_rule(
 
 
 def remove_rule(name: str, *, actor: str | None = None) -> Operation[bool]:
-    """It tells nobody any more; what it had open is over. False if there is none."""
+    """Remove a rule and resolve its open alerts. Return False if it does not exist."""
     if not (yield from _find(name)):
         return False
     yield from store.remove_rule(name)
@@ -131,10 +131,10 @@ def remove_rule(name: str, *, actor: str | None = None) -> Operation[bool]:
 
 
 def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
-    """A message to each target that says it is a test; answers the jobs that send them. Refused without a rule."""
+    """Enqueue a test message to each target; return the ids of the jobs. Raise Refused if the rule does not exist."""
     found = yield from _find(name)
     if found is None:
-        raise Refused(f"there is no alert rule {name!r:.60}: sereno alert rules")
+        raise Refused(f"no alert rule {name!r:.60}: see sereno alert rules")
     queue = yield from store.notification_queue()
     options = JobOptions(queue=queue or store.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
@@ -152,12 +152,12 @@ def try_rule(name: str, *, actor: str | None = None) -> Operation[list[int]]:
 def list_alerts(
     most: int, before: int | None = None, *, rule: str | None = None, is_open: bool | None = None
 ) -> Operation[list[AlertRow]]:
-    """Newest first. `is_open`: those that last, or those that are over; all of them unless given."""
+    """Return alerts, newest first. `is_open`: only open ones, or only resolved ones; None for all."""
     return store.list_alerts(most=most, before=before, rule=rule, is_open=is_open)
 
 
 def silence(number: int, until: datetime | None, *, actor: str | None = None) -> Operation[AlertRow | None]:
-    """Nobody is told of it before then, nor of its end; None tells again. None if there is no such open alert."""
+    """Silence an alert and its end until a time; `until=None` ends the silence. Return None if it is not open."""
     check_date("until", until)
     who = actor or default_actor()
     if not (yield from store.silence(number, until, who)):
@@ -168,7 +168,7 @@ def silence(number: int, until: datetime | None, *, actor: str | None = None) ->
 
 
 def _find(name: str) -> Operation[RuleRow | None]:
-    # One that PostgreSQL cannot hold is not there.
+    # PostgreSQL cannot store a NUL byte, so no such name exists.
     if "\x00" in name:
         return None
     found = yield from store.rules(name)
@@ -186,7 +186,7 @@ def _log_line(log: LogRule) -> LogLine:
 
 
 def _with_addresses(rule: AlertRule, before: Sequence[AlertTarget]) -> AlertRule:
-    """What is written as it is shown means the address that is stored: at the same place, or the only one like it."""
+    """Replace masked addresses with the stored ones: at the same position, or the only one that matches."""
     targets = [_stored(target, place, before) for place, target in enumerate(rule.targets)]
     return msgspec.structs.replace(rule, targets=targets)
 
@@ -201,5 +201,5 @@ def _stored(target: AlertTarget, place: int, before: Sequence[AlertTarget]) -> A
     ]
     found = next((each for number, each in alike if number == place), alike[0][1] if len(alike) == 1 else None)
     if found is None:
-        raise InvalidArguments("an address with … stands for one that the rule has already: write it out")
+        raise InvalidArguments("a masked address (…) must match a stored address of the rule: write it in full")
     return AlertTarget(channel=found.channel, address=found.address, keys=target.keys or found.keys)

@@ -1,4 +1,4 @@
-"""`app.alerts`: rules that the code declares, and the task that sends what they find."""
+"""`app.alerts`: rules that the code declares, and the task that sends alerts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,9 +16,9 @@ from sereno.monitoring.alerts.sender import AlertSender, FindExchange, channel_o
 from sereno.monitoring.alerts.store import SentAlert
 from sereno.worker.context import Context
 
-# Who has written a rule that stands in the code.
+# `changed_by` of a rule that the code declares.
 CODE = "code"
-# An alert is worth a few quick tries, and then slower ones for most of a day.
+# A few quick attempts, then slower ones for most of a day.
 RETRY = Backoff(12, first="10s", cap="2h")
 
 To = tuple[str, str] | Mapping[str, Any] | AlertTarget
@@ -58,10 +58,11 @@ class AlertRegistry:
         again: Duration = "4h",
         note: str | None = None,
     ) -> AlertRule:
-        """Declare who is told of what: `app.alerts.rule("late", kinds=["queue.late"], to=[("discord", url)])`.
+        """Declare an alert rule: `app.alerts.rule("late", kinds=["queue.late"], to=[("discord", url)])`.
 
-        Written when a worker starts, unless a person has changed it since. `lasting`: only what lasts so long. `again`:
-        told again after so long, while it lasts. `log`: over lines of the log: `{"event": "job.dead", "count": 5}`.
+        It is stored when a worker starts, unless an operator has changed it since. `lasting`: how long a condition must
+        last. `again`: interval at which an open alert is repeated. `log`: match log lines instead of conditions:
+        `{"event": "job.dead", "count": 5}`.
         """
         made = AlertRule(
             name=name,
@@ -80,7 +81,7 @@ class AlertRegistry:
         return made
 
     def checked(self, rule: AlertRule) -> AlertRule:
-        """Itself, or an error: also if a channel that is known here can never reach an address."""
+        """Return the rule, or raise an error; also when a known channel does not accept an address."""
         checked(rule)
         for target in rule.targets:
             channel = channel_of(self._channels, target.channel)
@@ -89,12 +90,12 @@ class AlertRegistry:
         return rule
 
     def declare(self) -> Operation[None]:
-        """Write what the code says."""
+        """Store the declared rules."""
         for rule in self._rules.values():
             yield from alerts.put_rule(rule, CODE, is_code=True)
 
     def register(self, registry: Registry) -> Registry:
-        """The same registry; where there are tasks at all, with the one that sends alerts."""
+        """Add the task that sends alerts, if the registry has any tasks; return the registry."""
 
         async def alert(ctx: Context, rule: str, target: int, what: str, alert: int | None = None) -> None:
             await self._sender.send(ctx.job_id, rule, target, what, alert)
@@ -105,7 +106,7 @@ class AlertRegistry:
 
 
 def target_of(given: To) -> AlertTarget:
-    """As people write it: ("discord", "https://…"), or a mapping with keys."""
+    """Return the target for a pair ("discord", "https://…"), or for a mapping with keys."""
     if isinstance(given, AlertTarget):
         return given
     if isinstance(given, Mapping):

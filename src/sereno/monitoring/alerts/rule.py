@@ -1,9 +1,9 @@
-"""Who is told when something needs a person: rules, and what one of them decides. Pure.
+"""Alert rules, and the decision of what to send. Pure code.
 
-    seen ──▶ open (lasts long enough) ──▶ told ──▶ told again, while it lasts ──▶ over, told once
-               └▶ gone before that: forgotten
+    seen ──▶ open (lasts long enough) ──▶ sent ──▶ repeated while it is open ──▶ resolved, sent once
+               └▶ gone before that: deleted
 
-What comes back within the hour is the same alert, and has to stay away for longer before it is over.
+A condition that returns within the hour reopens the same alert, which then has to stay away for longer to be resolved.
 """
 
 import re
@@ -21,12 +21,12 @@ from sereno.text import check_text
 # The task that sends one message about an alert.
 TASK = "sereno.alert"
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-# Kinds that a rule names; lines of the log have rules of their own.
+# Kinds that a rule can name; log lines have rules of their own.
 NAMED_KINDS = tuple(kind for kind in KINDS if kind != "log.lines")
-# A day; seconds after which an open alert is told again, unless the rule says otherwise.
+# Seconds: a day, and the default interval at which an open alert is repeated.
 DAY = 86400.0
 AGAIN = 4 * 3600.0
-# What is not seen for so many seconds is over; twice as many each time that it came back, up to an hour.
+# Seconds without the condition after which an alert is resolved; doubled each time that it reopened, up to an hour.
 CALM, LONGEST_CALM = 60.0, 3600.0
 MOST_TARGETS, MOST_OPEN, MOST_COUNT = 20, 100, 1000
 LONGEST_ADDRESS, LONGEST_KEYS, LONGEST_NOTE = 2000, 4000, 500
@@ -37,7 +37,7 @@ What = Literal["opened", "again", "over", "test"]
 
 
 class AlertTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message goes. `keys`: what belongs to the address, such as the secrets that sign a webhook."""
+    """The target of a message. `keys`: data of the address, such as the secrets that sign a webhook."""
 
     channel: str
     address: str
@@ -48,7 +48,7 @@ class AlertTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogRule(msgspec.Struct, frozen=True, kw_only=True):
-    """So many lines of the log, at this level or above, within so many seconds. `event`: of this one alone."""
+    """Matches `count` log lines of this level or above within `within` seconds. `event`: only lines of this event."""
 
     level: str = "error"
     event: str | None = None
@@ -57,7 +57,7 @@ class LogRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told of what. `level`: at least this bad. `for_seconds`: it must last so long before anybody is told."""
+    """An alert rule. `level`: the lowest level. `for_seconds`: how long a condition must last before it is sent."""
 
     name: str
     targets: list[AlertTarget]
@@ -74,7 +74,7 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One that is open, or was so within the hour."""
+    """An alert that is open, or was resolved within the hour."""
 
     id: int
     kind: str
@@ -90,7 +90,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to one alert. `id`: None for a new one. `concern`: None if it is not seen. `tell`: what is said."""
+    """The change of one alert. `id`: None for a new one. `condition`: None if it is gone. `tell`: what to send."""
 
     id: int | None
     kind: str
@@ -106,7 +106,7 @@ class AlertStep(msgspec.Struct, frozen=True, kw_only=True):
 def decide(
     rule: AlertRule, known: Sequence[Alert], seen: Sequence[AlertCondition], blind: Collection[str], now: datetime
 ) -> list[AlertStep]:
-    """What is to be done. `blind`: kinds that could not be looked at; of them, nothing is over."""
+    """Return the changes. `blind`: kinds whose query failed; their alerts are not resolved."""
     by_key = {(alert.kind, alert.subject): alert for alert in known}
     present = {(each.kind, each.subject): each for each in seen}
     steps = [_seen(rule, by_key.get(key), each, now) for key, each in list(present.items())[:MOST_OPEN]]
@@ -144,7 +144,7 @@ def _seen(rule: AlertRule, alert: Alert | None, found: AlertCondition, now: date
 def _gone(alert: Alert, now: datetime) -> AlertStep | None:
     step = AlertStep(id=alert.id, kind=alert.kind, subject=alert.subject, openings=alert.openings)
     if alert.told_at is None:
-        # Nobody has heard of it.
+        # It was never sent.
         return msgspec.structs.replace(step, resolved=alert.openings > 1, forgotten=alert.openings == 1)
     if now - alert.last_seen_at < calm(alert.openings):
         return None
@@ -153,12 +153,12 @@ def _gone(alert: Alert, now: datetime) -> AlertStep | None:
 
 
 def calm(openings: int) -> timedelta:
-    """So long it must stay away to be over."""
+    """Return how long a condition must be gone before its alert is resolved."""
     return timedelta(seconds=min(LONGEST_CALM, CALM * 2 ** min(openings - 1, 10)))
 
 
 def wants(rule: AlertRule, found: AlertCondition) -> bool:
-    """Whether a rule is about it."""
+    """Return whether a rule matches a condition."""
     return (
         rule.log is None
         and (rule.kinds is None or found.kind in rule.kinds)
@@ -169,7 +169,7 @@ def wants(rule: AlertRule, found: AlertCondition) -> bool:
 
 
 def log_condition(rule: LogRule, first: datetime) -> AlertCondition:
-    """There were so many of these lines."""
+    """Return the condition of a log rule that has matched."""
     level: Level = "bad" if rule.level in ("error", "critical") else "warn"
     event = rule.event or "any event"
     return condition(
@@ -186,23 +186,23 @@ def log_condition(rule: LogRule, first: datetime) -> AlertCondition:
 
 
 def levels_from(level: str) -> list[str]:
-    """This one and those above."""
+    """Return this level and those above."""
     return list(LOG_LEVELS[LOG_LEVELS.index(level) :])
 
 
 def checked(rule: AlertRule) -> AlertRule:
-    """Itself, or InvalidArguments that says what is wrong with it."""
+    """Return the rule, or raise InvalidArguments."""
     if not _NAME.fullmatch(rule.name):
-        raise InvalidArguments(f"{rule.name!r:.60} is no name for a rule: letters, digits and . _ : -, 100 at most")
-    if not 1 <= len(rule.targets) <= MOST_TARGETS:
         raise InvalidArguments(
-            f"a rule tells somebody: from 1 to {MOST_TARGETS} targets, each a channel and an address"
+            f"{rule.name!r:.60} is not a valid rule name: use letters, digits and . _ : -, at most 100"
         )
+    if not 1 <= len(rule.targets) <= MOST_TARGETS:
+        raise InvalidArguments(f"a rule needs from 1 to {MOST_TARGETS} targets, each with a channel and an address")
     for target in rule.targets:
         _check_target(target)
     _check_kinds(rule)
     if rule.level not in LEVELS:
-        raise InvalidArguments(f"level is one of {', '.join(LEVELS)}")
+        raise InvalidArguments(f"level must be one of {', '.join(LEVELS)}")
     for name in ("tenant", "queue", "task"):
         check_text(name, getattr(rule, name))
     if rule.note is not None and (len(rule.note) > LONGEST_NOTE or "\x00" in rule.note):
@@ -220,16 +220,16 @@ def _check_kinds(rule: AlertRule) -> None:
     if rule.kinds is None:
         return
     if rule.log is not None:
-        raise InvalidArguments("a rule is over kinds or over lines of the log: make two of it")
+        raise InvalidArguments("a rule matches either kinds or log lines: create two rules")
     if unknown := sorted(set(rule.kinds) - set(NAMED_KINDS)):
-        raise InvalidArguments(f"there is no kind {unknown[0]!r:.60}; there are {', '.join(NAMED_KINDS)}")
+        raise InvalidArguments(f"unknown kind {unknown[0]!r:.60}; known kinds: {', '.join(NAMED_KINDS)}")
     if not rule.kinds:
-        raise InvalidArguments("kinds: leave it out for all of them")
+        raise InvalidArguments("kinds is empty: leave it out to match all kinds")
 
 
 def _check_log(log: LogRule) -> None:
     if log.level not in LOG_LEVELS:
-        raise InvalidArguments(f"log.level is one of {', '.join(LOG_LEVELS)}")
+        raise InvalidArguments(f"log.level must be one of {', '.join(LOG_LEVELS)}")
     check_text("log.event", log.event)
     if not 1 <= log.count <= MOST_COUNT:
         raise InvalidArguments(f"log.count: from 1 to {MOST_COUNT:,}")
@@ -243,7 +243,7 @@ def _check_target(target: AlertTarget) -> None:
     if not address or len(address) > LONGEST_ADDRESS or "\x00" in address or not _is_unicode(address):
         raise InvalidArguments(f"an address has from 1 to {LONGEST_ADDRESS:,} characters, without NUL bytes")
     if not is_storable(target.keys):
-        raise InvalidArguments(f"the keys of an address are JSON of at most {LONGEST_KEYS:,} characters")
+        raise InvalidArguments(f"the keys of an address must be JSON of at most {LONGEST_KEYS:,} characters")
 
 
 def is_storable(keys: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Sends one message about an alert, by a channel of the application; as a job, so that it is retried and seen."""
+"""Sends one message about an alert through a channel, as a job, so that it is retried and visible."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,20 +13,20 @@ from sereno.jobs.attempt import Dead, Retry
 from sereno.monitoring.alerts.rule import AlertTarget
 from sereno.monitoring.alerts.store import SentAlert
 
-# Those that need no account: an address is all.
+# Channels that need no account, only an address.
 BUILT_IN: dict[str, Callable[[], Channel]] = {"discord": Discord, "slack": Slack, "webhook": Webhook}
 EVENT = "sereno.alert"
 HEADINGS = {"opened": "", "again": "Still: ", "over": "Over: ", "test": ""}
-# What calls a whole room; a space that nobody sees makes it a word like any other.
+# Mentions that ping a whole chat channel; a zero-width space after the @ disables them.
 _CALLS = ("everyone", "here", "channel")
 
 FindExchange = Callable[[str, str], Awaitable[Exchange | None]]
-# Where a message goes and what it is about, by rule, target and alert.
+# Returns the target and the alert of a message.
 FindMessage = Callable[[str, int, int | None], Awaitable[tuple[AlertTarget | None, SentAlert | None]]]
 
 
 def channel_of(known: Mapping[str, Channel], name: str) -> Channel | None:
-    """One that the application has, or one that needs nothing but an address."""
+    """Return a channel of the application, or one that needs only an address."""
     found = known.get(name)
     if found is None and name in BUILT_IN:
         found = BUILT_IN[name]()
@@ -34,7 +34,7 @@ def channel_of(known: Mapping[str, Channel], name: str) -> Channel | None:
 
 
 class AlertSender:
-    """Knows the channels; the rule knows the addresses."""
+    """Sends messages; the addresses are stored with the rule."""
 
     def __init__(self, find: FindMessage, channels: Mapping[str, Channel], exchange: FindExchange) -> None:
         self._find = find
@@ -42,13 +42,13 @@ class AlertSender:
         self._exchange = exchange
 
     async def send(self, job: int, rule: str, target: int, what: str, alert: int | None) -> None:
-        """One message. Nothing, if the rule or the alert is gone meanwhile, or the scheduler has sent it."""
+        """Send one message; nothing if the rule or the alert was deleted, or if the scheduler has sent it."""
         where, about = await self._find(rule, target, alert)
         if where is None or (alert is not None and about is None) or (about is not None and job in about.sent):
             return
         channel = channel_of(self._channels, where.channel)
         if channel is None:
-            raise Dead(f"no channel {where.channel} is known here: app.channels.add(…) it")
+            raise Dead(f"unknown channel {where.channel}: add it with app.channels.add(…)")
         exchange = await self._exchange(where.channel, "")
         made = _message(job, rule, where, what, about)
         (outcome,) = await channel.send([made], exchange or Exchange())
@@ -56,7 +56,7 @@ class AlertSender:
 
 
 def _settle(outcome: Outcome, channel: Channel) -> None:
-    """What became of it, as a job says it."""
+    """Turn the outcome of a delivery into the outcome of the job."""
     if isinstance(outcome, Sent | Delivered):
         return
     reason = f"{one_line(outcome.code)}: {one_line(outcome.message)}"
@@ -85,7 +85,7 @@ def _message(job: int, rule: str, where: AlertTarget, what: str, about: SentAler
 def _test(rule: str) -> tuple[str, str, dict[str, Any]]:
     return (
         "This is a test",
-        f"The alert rule {rule} reaches you here.",
+        f"Messages of the alert rule {rule} arrive here.",
         {"rule": rule, "what": "test"},
     )
 
@@ -95,7 +95,7 @@ def _words(rule: str, what: str, about: SentAlert) -> tuple[str, str, dict[str, 
     if about.resolved_at is not None and what == "over":
         lines = [f"From {about.opened_at:%Y-%m-%d %H:%M} to {about.resolved_at:%Y-%m-%d %H:%M} UTC."]
     elif about.remedy:
-        lines.append(f"What helps: {about.remedy}")
+        lines.append(f"Remedy: {about.remedy}")
     lines.append(f"Rule {rule}, alert {about.id}.")
     data = {
         "rule": rule,
@@ -109,11 +109,11 @@ def _words(rule: str, what: str, about: SentAlert) -> tuple[str, str, dict[str, 
         "opened_at": about.opened_at.isoformat(),
         "resolved_at": None if about.resolved_at is None else about.resolved_at.isoformat(),
     }
-    return _uncalled(HEADINGS.get(what, "") + about.words), _uncalled("\n".join(lines)), data
+    return _without_mentions(HEADINGS.get(what, "") + about.words), _without_mentions("\n".join(lines)), data
 
 
-def _uncalled(text: str) -> str:
-    """A name that somebody chose calls nobody."""
+def _without_mentions(text: str) -> str:
+    """Return the text with @mentions disabled, so that a user-chosen name cannot ping anyone."""
     for word in _CALLS:
         text = text.replace(f"@{word}", f"@\u200b{word}")
     return text

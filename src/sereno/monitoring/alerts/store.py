@@ -1,4 +1,4 @@
-"""Rules about what needs a person, and the alerts that they have opened."""
+"""Storage of alert rules and alerts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from sereno.monitoring.alerts.rule import TASK, Alert, AlertRule, AlertStep, Ale
 _sql = queries("monitoring/alerts/store")
 
 MOST_RULES = 1000
-# Of the log, so many lines are read at once: where more are written, the newest.
+# Log lines that are read at once: the newest, if there are more.
 LOG_BOUND = 20_000
 MOST_LATELY = 1000
 DEFAULT_QUEUE = "default"
 
 
 class RuleRow(msgspec.Struct, kw_only=True):
-    """A rule as it is stored: with its addresses, which nobody is shown."""
+    """A rule as stored, with its addresses, which are secret."""
 
     name: str
     targets: list[AlertTarget]
@@ -44,7 +44,7 @@ class RuleRow(msgspec.Struct, kw_only=True):
 
 
 class WatchedRule(AlertRule, frozen=True, kw_only=True):
-    """A rule while somebody looks at it: what it has read of the log."""
+    """A rule during its evaluation, with its position in the log."""
 
     hits: tuple[tuple[int, float], ...] = ()
     log_read: int | None = None
@@ -75,7 +75,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class SentAlert:
-    """What a message says of an alert."""
+    """The content of a message about an alert."""
 
     id: int
     kind: str
@@ -91,7 +91,7 @@ class SentAlert:
 
 
 class LogMatch(NamedTuple):
-    """What the log says: id and time of the lines that count, and up to where it was read."""
+    """Id and time of the log lines that match, and the id up to which the log was read."""
 
     reached: int
     hits: list[tuple[int, float]]
@@ -102,12 +102,12 @@ _watched = msgspec.json.Decoder(WatchedRule)
 _alert = msgspec.json.Decoder(Alert)
 _row = msgspec.json.Decoder(AlertRow)
 _target = msgspec.json.Decoder(AlertTarget)
-_told = msgspec.json.Decoder(SentAlert)
+_sent = msgspec.json.Decoder(SentAlert)
 _hits = msgspec.json.Decoder(list[tuple[int, float]])
 
 
 def put_rule(rule: AlertRule, actor: str, *, is_code: bool = False) -> Operation[None]:
-    """`is_code`: it is declared there, and what a person has changed since stays so."""
+    """Create or replace a rule. `is_code`: the code declares it, so changes of an operator are not overwritten."""
     values = {"rule": encoder.encode(rule).decode(), "actor": actor, "is_code": is_code}
     yield Statement(_sql["put_rule"], values)
 
@@ -117,7 +117,7 @@ def remove_rule(name: str) -> Operation[bool]:
 
 
 def close_rule(name: str) -> Operation[int]:
-    """What it has open is over; answers how many."""
+    """Resolve the open alerts of a rule; return their number."""
     return int((yield Statement(_sql["close_rule"], {"name": name}))[0][0])
 
 
@@ -127,12 +127,12 @@ def rules(name: str | None = None) -> Operation[list[RuleRow]]:
 
 
 def watched() -> Operation[list[tuple[str, str | None]]]:
-    """Names and tenants of the rules that are to be looked at."""
+    """Return names and tenants of the enabled rules."""
     return [(name, tenant) for name, tenant in (yield Statement(_sql["watched"], {"most": MOST_RULES}))]
 
 
 def lock_rule(name: str) -> Operation[tuple[WatchedRule, datetime] | None]:
-    """A rule and the time, until the transaction ends; None if there is none any more."""
+    """Lock a rule until the end of the transaction; return it with the time, or None if it does not exist."""
     rows = yield Statement(_sql["lock_rule"], {"name": name})
     return (_watched.decode(rows[0][0]), rows[0][1]) if rows else None
 
@@ -163,7 +163,7 @@ def read_log(rule: WatchedRule, reached: int, hits: Sequence[tuple[int, float]])
 
 
 def write(rule: str, steps: Sequence[AlertStep]) -> Operation[dict[tuple[str, str], int]]:
-    """What was decided; answers the ids of all that were seen or are over, by kind and subject."""
+    """Store the changes of alerts; return the ids of all open or resolved alerts by kind and subject."""
     ids = {(step.kind, step.subject): step.id for step in steps if step.id is not None}
     new = [_line(step, step.condition) for step in steps if step.id is None and step.condition is not None]
     if new:
@@ -174,8 +174,8 @@ def write(rule: str, steps: Sequence[AlertStep]) -> Operation[dict[tuple[str, st
         yield Statement(_sql["seen"], {"alerts": encoder.encode(lasting).decode()})
     over = [step for step in steps if step.resolved]
     if over:
-        told = [step.id for step in over if step.tell is not None]
-        yield Statement(_sql["over"], {"ids": [step.id for step in over], "told": told})
+        sent_ids = [step.id for step in over if step.tell is not None]
+        yield Statement(_sql["over"], {"ids": [step.id for step in over], "told": sent_ids})
     forgotten = [step.id for step in steps if step.forgotten]
     if forgotten:
         yield Statement(_sql["forget"], {"ids": forgotten})
@@ -203,23 +203,23 @@ def forget_old() -> Operation[None]:
 
 
 def notification_queue() -> Operation[str | None]:
-    """A queue from which a living worker will send; None if there is no such worker."""
+    """Return a queue from which a live worker sends alerts; None if there is no such worker."""
     rows = yield Statement(_sql["queue"], {"task": TASK})
     return rows[0][0] if rows else None
 
 
 def sent(alert: int, job: int) -> Operation[None]:
-    """The message of this job has left already."""
+    """Mark the message of a job as sent."""
     yield Statement(_sql["sent"], {"alert": alert, "job": job})
 
 
 def message(rule: str, target: int, alert: int | None) -> Operation[tuple[AlertTarget | None, SentAlert | None]]:
-    """Where a message goes and what it is about; None for what is not there any more."""
+    """Return the target and the alert of a message; None for one that no longer exists."""
     rows = yield Statement(_sql["message"], {"rule": rule, "target": target, "alert": alert})
     if not rows or rows[0][0] is None:
         return None, None
     where, about = rows[0]
-    return _target.decode(where), None if about is None else _told.decode(about)
+    return _target.decode(where), None if about is None else _sent.decode(about)
 
 
 def list_alerts(
@@ -235,5 +235,5 @@ def list_alerts(
 
 
 def silence(number: int, until: datetime | None, actor: str) -> Operation[bool]:
-    """False if it is not there, or over."""
+    """Silence an alert. Return False if it does not exist or is resolved."""
     return bool((yield Statement(_sql["silence"], {"id": number, "until": until, "actor": actor})))

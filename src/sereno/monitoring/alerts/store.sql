@@ -1,8 +1,8 @@
--- Rules, and the alerts that they have opened.
+-- Alert rules and alerts.
 
 -- name: put_rule
--- A rule as it is to be. What it has read of the log stays, as long as it is over the same lines. What a person has changed
--- is not changed by the code that declares it.
+-- Creates or replaces a rule. Its position in the log stays, as long as it matches the same lines. The code that declares a
+-- rule does not overwrite changes of an operator.
 insert into sereno.alert_rules as r (
     name, kinds, log, targets, level, tenant, queue, task, for_seconds, again_seconds, enabled, note, changed_by)
 select name, kinds, log, targets, level, tenant, queue, task, for_seconds, again_seconds, enabled, note, %(actor)s
@@ -19,18 +19,18 @@ where not %(is_code)s or r.changed_by = excluded.changed_by
 returning name;
 
 -- name: remove_rule
--- It tells nobody any more.
+-- Deletes a rule.
 delete from sereno.alert_rules where name = %(name)s returning name;
 
 -- name: close_rule
--- What a rule has open is over, and nobody is told: it was changed, stopped or removed. Answers how many.
+-- Resolves the open alerts of a rule that was disabled or removed, without sending anything. Returns their number.
 with closed as (
     update sereno.alerts set resolved_at = sereno.now() where rule = %(name)s and resolved_at is null returning true
 )
 select count(*) from closed;
 
 -- name: rules
--- All of them, or one.
+-- All rules, or one.
 select row_to_json(found)::text
 from (select name, kinds, log, targets, level, tenant, queue, task, for_seconds, again_seconds, enabled, note, created_at,
              changed_at, changed_by, error, error_at
@@ -38,26 +38,26 @@ from (select name, kinds, log, targets, level, tenant, queue, task, for_seconds,
 order by found.name;
 
 -- name: watched
--- Rules that are to be looked at: their names and tenants.
+-- Enabled rules: their names and tenants.
 select name, tenant from sereno.alert_rules where enabled order by name limit %(most)s;
 
 -- name: lock_rule
--- A rule, and the time. Locked: of two who look at once, the second one finds what the first has told.
+-- A rule and the time. Locked, so that the second of two concurrent watchers sees what the first has sent.
 select row_to_json(r)::text, sereno.now()
 from (select name, kinds, log, targets, level, tenant, queue, task, for_seconds, again_seconds, enabled, note, hits,
              log_read, log_reached
       from sereno.alert_rules where name = %(name)s and enabled for update) as r;
 
 -- name: note_error
--- A rule could not be looked at; kept until it can be again.
+-- Stores the error of a rule until its next successful evaluation.
 update sereno.alert_rules set error = %(error)s, error_at = sereno.now() where name = %(name)s;
 
 -- name: well
--- It can be looked at again.
+-- Clears the error of a rule.
 update sereno.alert_rules set error = null, error_at = null where name = %(name)s and error is not null;
 
 -- name: known
--- What a rule has open, and what it closed within the hour.
+-- The open alerts of a rule, and those that were resolved within the hour.
 select row_to_json(found)::text
 from (select distinct on (kind, subject) id, kind, subject, level, opened_at, last_seen_at, told_at, times, openings,
              resolved_at, silenced_until
@@ -69,8 +69,8 @@ from (select distinct on (kind, subject) id, kind, subject, level, opened_at, la
       order by kind, subject, resolved_at desc nulls first) as found;
 
 -- name: log_hits
--- The newest lines of the log after those that were read before, as far as they count; and up to where it was read. What
--- is said of alerts counts only where it is asked for: an alert must not feed on itself.
+-- New log lines that match, and the id up to which the log was read. Lines about alerts match only a rule that names their
+-- event: otherwise an alert would raise itself again.
 with fresh as materialized (
     select id, at, level, event, tenant, queue, task from sereno.logs
     where id > coalesce(%(read)s::bigint, 0) order by id desc limit %(bound)s
@@ -85,12 +85,13 @@ select coalesce(max(id), %(read)s::bigint, 0),
 from fresh;
 
 -- name: read_log
--- Up to where lines were read, the time before and now. What was written late is met the second time.
+-- The ids up to which the last two evaluations read the log. Reading starts at the older one, to find lines that were
+-- committed late.
 update sereno.alert_rules set log_read = %(read)s, log_reached = %(reached)s, hits = %(hits)s::text::jsonb
 where name = %(name)s;
 
 -- name: open
--- New alerts.
+-- Inserts new alerts.
 insert into sereno.alerts (rule, kind, subject, level, said, details, words, remedy, told_at, times)
 select %(rule)s, kind, subject, level, said, details, words, remedy, case when told then sereno.now() end, told::integer
 from jsonb_to_recordset(%(alerts)s::text::jsonb) as given (
@@ -98,7 +99,7 @@ from jsonb_to_recordset(%(alerts)s::text::jsonb) as given (
 returning id, kind, subject;
 
 -- name: seen
--- Alerts that last, or came back.
+-- Updates alerts that are still open, or that reopened.
 update sereno.alerts
 set level = given.level, said = given.said, details = given.details, words = given.words, remedy = given.remedy,
     last_seen_at = sereno.now(), opened_at = given.opened_at, openings = given.openings,
@@ -110,22 +111,22 @@ from jsonb_to_recordset(%(alerts)s::text::jsonb) as given (
 where alerts.id = given.id;
 
 -- name: over
--- Alerts that are over.
+-- Resolves alerts.
 update sereno.alerts
 set resolved_at = sereno.now(), resolved_told_at = case when id = any(%(told)s::bigint[]) then sereno.now() end
 where id = any(%(ids)s::bigint[]) and resolved_at is null;
 
 -- name: forget
--- Alerts that nobody has heard of.
+-- Deletes alerts that were never sent.
 delete from sereno.alerts where id = any(%(ids)s::bigint[]);
 
 -- name: forget_old
--- Alerts that were over long ago.
+-- Deletes alerts that were resolved more than 90 days ago.
 delete from sereno.alerts
 where id in (select id from sereno.alerts where resolved_at < sereno.now() - interval '90 days' order by resolved_at limit 10000);
 
 -- name: queue
--- A queue whose worker knows how to send alerts; the usual one, if it is among them.
+-- A queue whose workers know the task that sends alerts; preferably the default queue.
 select queue
 from (select jsonb_object_keys(queues) as queue from sereno.sessions
       where state = 'alive' and lease_until > sereno.now() and %(task)s = any(tasks) limit 1000) as served
@@ -133,7 +134,7 @@ where not exists (select from sereno.pauses where kind = 'queue' and name = serv
 order by queue <> 'default', queue limit 1;
 
 -- name: message
--- What a message is about: the target of a rule, and the alert.
+-- The target and the alert of a message.
 select (targets -> %(target)s::integer)::text,
        (select row_to_json(found)::text
         from (select id, kind, subject, level, words, remedy, opened_at, resolved_at, times, details, sent from sereno.alerts
@@ -141,7 +142,7 @@ select (targets -> %(target)s::integer)::text,
 from sereno.alert_rules where name = %(rule)s;
 
 -- name: sent
--- The message of this job has left, and the job need not send it. Of many, the newest are remembered.
+-- Marks the message of a job as sent, so that the job does not send it again. The newest hundred are stored.
 update sereno.alerts set sent = (%(job)s::bigint || sent)[1:100] where id = %(alert)s;
 
 -- name: list
@@ -156,7 +157,7 @@ from (select id, rule, kind, subject, level, words, remedy, opened_at, last_seen
 order by found.id desc;
 
 -- name: silence
--- Nobody is told of it until then.
+-- Silences an open alert.
 update sereno.alerts set silenced_until = %(until)s, silenced_by = %(actor)s
 where id = %(id)s and resolved_at is null
 returning id;

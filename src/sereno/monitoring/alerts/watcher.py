@@ -1,7 +1,7 @@
-"""Looks at what needs a person, every few seconds, and tells those whom rules name.
+"""Evaluates the alert rules every few seconds and enqueues messages to their targets.
 
-The scheduler that leads does this. What a rule finds, and the jobs that tell it, are written in one transaction under
-the rule's lock, so that two who look at once tell it once. A look or a rule that fails harms no other.
+The leading scheduler runs it. Alerts and the jobs that send them are written in one transaction under the lock of the
+rule, so that two concurrent watchers send an alert once. A query or a rule that fails does not affect the others.
 """
 
 import asyncio
@@ -32,24 +32,25 @@ from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 from sereno.telemetry.service import Service
 
+# Seconds between two evaluations.
 LOOK_EVERY = 15.0
-# A look that takes longer is given up until the next time.
+# Timeout of a query in seconds; one that takes longer is skipped until the next evaluation.
 PATIENCE = 5.0
 SEND_PATIENCE = 20.0
 FORGET_EVERY = 3600.0
-# Before everything else that waits in its queue.
+# Alerts run before all other jobs of their queue.
 PRIORITY = 0
 
 
 class ConditionSnapshot(msgspec.Struct):
-    """What needs a person, and the kinds that could not be looked at."""
+    """The current conditions, and the kinds whose query failed."""
 
     found: list[AlertCondition]
     blind: set[str]
 
 
 class AlertWatcher(Service):
-    """Keeps watch while `leads` says so."""
+    """Evaluates the alert rules while `leads` returns True."""
 
     def __init__(self, url: str, settings: Settings, leads: Callable[[], bool]) -> None:
         super().__init__("watch")
@@ -70,7 +71,7 @@ class AlertWatcher(Service):
         await self._line.close()
 
     async def look(self) -> None:
-        """Every rule, once."""
+        """Evaluate every rule once."""
         rules = await self._line.run(alerts.watched())
         if not rules:
             await self._line.close()
@@ -89,22 +90,27 @@ class AlertWatcher(Service):
         for each in condition_queries.looks(tenant, self._settings):
             try:
                 seen.found += await self._line.run(each.see(tenant, LATE), PATIENCE, atomic=True)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other looks are taken
+            except Exception as error:  # noqa: BLE001 - the other queries must still run
                 seen.blind.update(each.kinds)
-                emit(logging.WARNING, "alert.blind", f"no look at {', '.join(each.kinds)}: {error}", error=error)
+                emit(
+                    logging.WARNING,
+                    "alert.blind",
+                    f"the query for {', '.join(each.kinds)} failed: {error}",
+                    error=error,
+                )
         seen.found = condition_queries.worst_first(seen.found)
         return seen
 
     async def _follow(self, name: str, seen: ConditionSnapshot) -> None:
-        """One rule; what is wrong with it is kept with it."""
+        """Evaluate one rule; its error is stored with it."""
         try:
-            told = await self._line.run(follow(name, seen), atomic=True)
-        except Exception as error:  # noqa: BLE001 - a rule that fails harms no other
-            emit(logging.ERROR, "alert.failed", f"the alert rule {name} could not be followed: {error}", error=error)
+            result = await self._line.run(follow(name, seen), atomic=True)
+        except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
+            emit(logging.ERROR, "alert.failed", f"the alert rule {name} could not be evaluated: {error}", error=error)
             if not isinstance(error, DatabaseUnavailable):
                 await self._line.run(alerts.note_error(name, f"{type(error).__name__}: {error}"))
             return
-        for step in told.steps:
+        for step in result.steps:
             emit(
                 logging.WARNING if step.tell != "over" else logging.INFO,
                 "alert.told",
@@ -114,11 +120,11 @@ class AlertWatcher(Service):
                 kind=step.kind,
                 subject=step.subject,
             )
-        for sending in told.unserved:
+        for sending in result.unserved:
             await self._send(sending)
 
     async def _send(self, sending: "AlertMessage") -> None:
-        """No worker is alive: better twice than never. Whoever comes later finds that it has left."""
+        """Send a message directly, because no worker is alive. The job stays, and finds later that it was sent."""
         async with Exchange() as exchange:
 
             async def lend(_channel: str, _account: str) -> Exchange:
@@ -130,15 +136,15 @@ class AlertWatcher(Service):
             try:
                 async with asyncio.timeout(SEND_PATIENCE):
                     await AlertSender(find, {}, lend).send(*sending)
-            except Exception as error:  # noqa: BLE001 - the job is there still, for the next worker
-                words = f"no worker is alive, and alert {sending.alert} waits for one: {error}"
-                emit(logging.WARNING, "alert.unsent", words)
+            except Exception as error:  # noqa: BLE001 - the job is still enqueued, for the next worker
+                text = f"alert {sending.alert} was not sent and waits for a worker: {error}"
+                emit(logging.WARNING, "alert.unsent", text)
                 return
         await self._line.run(alerts.sent(sending.alert, sending.job))
 
 
 class AlertMessage(NamedTuple):
-    """A message that no worker is there to send."""
+    """A message that has to be sent without a worker."""
 
     job: int
     rule: str
@@ -148,14 +154,14 @@ class AlertMessage(NamedTuple):
 
 
 class SentMessage(NamedTuple):
-    """What a rule tells, and the messages that no worker will send."""
+    """The alerts that a rule sends, and the messages that no worker will send."""
 
     steps: list[AlertStep]
     unserved: list[AlertMessage]
 
 
 def follow(name: str, seen: ConditionSnapshot) -> Operation[SentMessage]:
-    """What a rule finds, written down, with the jobs that tell it; answers what is told. One transaction."""
+    """Evaluate a rule: store its alerts with the jobs that send them, in one transaction; return what is sent."""
     locked = yield from alerts.lock_rule(name)
     if locked is None:
         return SentMessage([], [])
@@ -165,22 +171,22 @@ def follow(name: str, seen: ConditionSnapshot) -> Operation[SentMessage]:
         found = yield from _read_log(rule, rule.log, now)
     steps = decide(rule, (yield from alerts.known(name)), found, seen.blind, now)
     ids = yield from alerts.write(name, steps)
-    told = [step for step in steps if step.tell is not None]
-    unserved = (yield from _enqueue(rule, [(ids[step.kind, step.subject], step) for step in told])) if told else []
+    sent = [step for step in steps if step.tell is not None]
+    unserved = (yield from _enqueue(rule, [(ids[step.kind, step.subject], step) for step in sent])) if sent else []
     yield from alerts.well(name)
-    return SentMessage(told, unserved)
+    return SentMessage(sent, unserved)
 
 
-def _enqueue(rule: WatchedRule, told: Sequence[tuple[int, AlertStep]]) -> Operation[list[AlertMessage]]:
-    """A job for each target; answers those that nobody serves.
+def _enqueue(rule: WatchedRule, steps: Sequence[tuple[int, AlertStep]]) -> Operation[list[AlertMessage]]:
+    """Enqueue a job for each target; return the messages that no worker serves.
 
-    The address stays with the rule: a job's arguments are seen by many.
+    The address stays with the rule, because a job's arguments are widely visible.
     """
     queue = yield from alerts.notification_queue()
     options = JobOptions(queue=queue or alerts.DEFAULT_QUEUE, priority=PRIORITY)
     wanted = [
         AlertMessage(0, rule.name, target, str(step.tell), alert)
-        for alert, step in told
+        for alert, step in steps
         for target in range(len(rule.targets))
     ]
     made = yield from transitions.enqueue([NewJob(TASK, _arguments(each), options) for each in wanted])
@@ -195,7 +201,7 @@ def _arguments(sending: AlertMessage) -> bytes:
 
 
 def _read_log(rule: WatchedRule, log: LogRule, now: datetime) -> Operation[list[AlertCondition]]:
-    """The newest lines that count, of those that were known and those that are new."""
+    """Return the condition of a log rule, from the newest known and new lines that match."""
     heard = yield from alerts.log_hits(rule, log)
     oldest = now.timestamp() - log.within
     every = {number: at for number, at in (*rule.hits, *heard.hits) if at > oldest}

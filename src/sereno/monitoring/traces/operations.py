@@ -1,4 +1,4 @@
-"""A trace as a person sees it: what began it, what ran, what was told to whom, in lanes that can be drawn."""
+"""Traces for display: schedules, jobs, events and deliveries under one trace, as lanes of a timeline."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,16 +24,16 @@ from sereno.text import check_text
 
 LARGEST_ID = 2**63 - 1
 LONGEST_NUMBER = 20
-# What carries no trace is called by what it is.
+# Id of a job or an event without a trace.
 _THING = re.compile(r"(job|event):(\d{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Everything under one trace. `segments`: time laid out from 0 to 1, with long gaps cut.
+    """One trace. `segments`: the time axis from 0 to 1, with long gaps cut.
 
-    `deliveries`: one by one, the first few hundred at most; `receipts`: what was said of those. `whole`: nothing was
-    left out but deliveries.
+    `deliveries`: at most the first 200; `receipts`: those of these deliveries. `whole`: nothing but deliveries was left
+    out.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """A trace that was found, and by what. `id`: as `trace` takes it."""
+    """A trace that was found, and the job or event by which it was found. `id`: the argument of `trace`."""
 
     id: str
     kind: Literal["job", "event"]
@@ -60,7 +60,7 @@ class TraceLine:
 
 
 def trace(trace_id: str, *, tenant: str | None = None) -> Operation[Trace]:
-    """By its id; `job:7` and `event:7` stand for what carries none. `tenant`: that tenant's part alone."""
+    """Return a trace by id; `job:7` and `event:7` name a job or an event without one. `tenant`: only its part."""
     check_text("trace", trace_id)
     jobs = yield from traces.jobs(trace_id, tenant=tenant)
     events = yield from traces.events(trace_id, tenant=tenant)
@@ -68,17 +68,17 @@ def trace(trace_id: str, *, tenant: str | None = None) -> Operation[Trace]:
         thing = _THING.fullmatch(trace_id)
         if thing is not None:
             return (yield from _of_thing(thing[1], int(thing[2]), tenant))
-        raise ConfigurationError(f"nothing carries the trace {trace_id!r:.80}")
-    return (yield from _told(trace_id, jobs, events))
+        raise ConfigurationError(f"no job or event has the trace {trace_id!r:.80}")
+    return (yield from _timeline(trace_id, jobs, events))
 
 
 def find(
     *, subject: str | None = None, job: int | None = None, delivery: int | None = None, tenant: str | None = None
 ) -> Operation[list[TraceLine]]:
-    """The traces of events about something, of a job, or of a delivery; the newest first."""
+    """Return the traces of events with a subject, of a job, or of a delivery; newest first."""
     check_text("subject", subject)
     if sum(given is not None for given in (subject, job, delivery)) != 1:
-        raise InvalidArguments("say one of subject, job and delivery")
+        raise InvalidArguments("pass exactly one of subject, job and delivery")
     if subject is not None:
         return [_line(each) for each in (yield from traces.about(subject, tenant=tenant))]
     if delivery is not None:
@@ -92,13 +92,13 @@ def find(
 
 
 def newest(*, tenant: str | None = None, most: int = 50) -> Operation[list[TraceLine]]:
-    """Of the newest events that are about something."""
+    """Return the traces of the newest events that have a subject."""
     check_text("tenant", tenant)
     return [_line(each) for each in (yield from traces.newest(tenant=tenant, most=most))]
 
 
 def anything(text: str, *, tenant: str | None = None) -> Operation[list[TraceLine]]:
-    """Whatever a person writes: a trace, a subject, the number of a job or of a delivery."""
+    """Return the traces that match a search text: a trace id, a subject, or the id of a job or delivery."""
     check_text("trace", text)
     found = yield from _carrying(text, tenant)
     found += yield from find(subject=text, tenant=tenant)
@@ -114,7 +114,7 @@ def anything(text: str, *, tenant: str | None = None) -> Operation[list[TraceLin
 
 
 def _carrying(trace_id: str, tenant: str | None) -> Operation[list[TraceLine]]:
-    """What began it stands for all of it."""
+    """Return the trace with this id, represented by its first event or job."""
     events = yield from traces.events(trace_id, tenant=tenant)
     if events:
         return [_line(events[0])]
@@ -123,26 +123,26 @@ def _carrying(trace_id: str, tenant: str | None) -> Operation[list[TraceLine]]:
 
 
 def _of_thing(kind: str, number: int, tenant: str | None) -> Operation[Trace]:
-    """With all that shares its trace, where it has one."""
+    """Return the trace of a job or an event, with everything that shares its trace id if it has one."""
     if not _is_id(number):
-        raise ConfigurationError(f"there is no {kind} {number}")
+        raise ConfigurationError(f"no {kind} {number}")
     if kind == "job":
         found = yield from traces.job(number, tenant=tenant)
         if found is None:
-            raise ConfigurationError(f"there is no job {number}")
+            raise ConfigurationError(f"no job {number}")
         carried, jobs, events = found[0], [found[1]], list[TracedEvent]()
     else:
         event = yield from traces.event(number, tenant=tenant)
         if event is None:
-            raise ConfigurationError(f"there is no event {number}")
+            raise ConfigurationError(f"no event {number}")
         carried, jobs, events = event.trace, list[TracedJob](), [event]
     if carried is not None:
         jobs = yield from traces.jobs(carried, tenant=tenant)
         events = yield from traces.events(carried, tenant=tenant)
-    return (yield from _told(carried or f"{kind}:{number}", jobs, events))
+    return (yield from _timeline(carried or f"{kind}:{number}", jobs, events))
 
 
-def _told(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedEvent]) -> Operation[Trace]:
+def _timeline(trace_id: str, jobs: Sequence[TracedJob], events: Sequence[TracedEvent]) -> Operation[Trace]:
     now = yield from notification_queries.now()
     shown, facts = jobs[: traces.MOST_JOBS], events[: traces.MOST_EVENTS]
     attempts = (yield from traces.attempts([each.id for each in shown])) if shown else []
@@ -173,12 +173,12 @@ def _fire_lane(fire: TracedFire) -> Lane:
 
 
 def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) -> Lane:
-    """Waits and tries in turn, from when it was made to its end, or to now."""
+    """Return the waits and attempts of a job, from its creation to its end, or to now."""
     spans: list[Span] = []
     since = job.created_at
     for each in attempts:
         if each.started_at > since:
-            # When it was due then is not kept.
+            # The due time of earlier attempts is not stored, so the wait cannot be split.
             spans.append(Span("wait", since, each.started_at, "waiting"))
         why = each.reason or each.error_type or ""
         spans.append(Span("run", each.started_at, max(each.started_at, each.finished_at), each.outcome, why))
@@ -199,7 +199,7 @@ def _job_lane(job: TracedJob, attempts: Sequence[TracedAttempt], now: datetime) 
 
 
 def _waits(start: datetime, end: datetime, due: datetime) -> list[Span]:
-    """First for its time, then for a worker."""
+    """Split a wait into the time before it is due and the time until a worker starts it."""
     if end <= start:
         return []
     if due <= start:
@@ -219,7 +219,7 @@ def _event_lane(event: TracedEvent) -> Lane:
 
 
 def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: int) -> Iterable[Lane]:
-    """One for each channel, however many there are."""
+    """Return one lane for each channel."""
     exact = sum(each.count for each in groups) <= bound
     for channel in sorted({each.channel for each in groups}):
         mine = [each for each in groups if each.channel == channel]
@@ -241,7 +241,7 @@ def _delivery_lanes(event: TracedEvent, groups: Sequence[TracedGroup], bound: in
 def _receipt_lanes(
     event: TracedEvent, sample: Sequence[TracedDelivery], receipts: Sequence[TracedReceipt]
 ) -> Iterable[Lane]:
-    """What was said of the deliveries that are shown one by one, for each channel."""
+    """Return one lane for each channel, with the receipts of the sampled deliveries."""
     channels = {each.id: each.channel for each in sample if each.event_id == event.id}
     for channel in sorted(set(channels.values())):
         mine = [each for each in receipts if channels.get(each.delivery_id) == channel]
@@ -273,5 +273,5 @@ def _line_of_job(carried: str | None, row: TracedJob) -> TraceLine:
 
 
 def _is_id(number: int) -> bool:
-    """Whether a row can have it; PostgreSQL refuses others."""
+    """Return whether the number fits a bigint; PostgreSQL refuses others."""
     return 0 <= number <= LARGEST_ID

@@ -1,4 +1,4 @@
-"""What carries a trace: jobs and their tries, fires, events, deliveries and receipts. Every look has a bound."""
+"""Queries by trace: jobs and attempts, fires, events, deliveries and receipts. Every query is bounded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from sereno.database.statement import Operation, Row, Statement, queries
 _sql = queries("monitoring/traces/store")
 T = TypeVar("T")
 
-# Where a tenant's part is looked for.
+# Rows that are searched for those of a tenant.
 WINDOW = 10_000
 MOST_JOBS = 200
 MOST_ATTEMPTS = 2000
 MOST_EVENTS = 50
-# Deliveries that are counted, over all events; those that are shown one by one; and what was said of those.
+# Bounds: deliveries that are counted over all events, deliveries that are listed, and receipts of those.
 BOUND = 50_000
 MOST_DELIVERIES = 200
 MOST_RECEIPTS = 500
@@ -45,7 +45,7 @@ class TracedJob:
 
 @dataclass(frozen=True, slots=True)
 class TracedAttempt:
-    """One of its tries, but the last."""
+    """An attempt of a job, except the last one, which is in the row of the job."""
 
     job_id: int
     number: int
@@ -58,7 +58,7 @@ class TracedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class TracedFire:
-    """The instant of a schedule that made a job. `fired_at`: null where that is forgotten."""
+    """The instant of a schedule that created a job. `fired_at`: None if the fire was deleted."""
 
     job_id: int
     key: str
@@ -68,7 +68,7 @@ class TracedFire:
 
 @dataclass(frozen=True, slots=True)
 class TracedEvent:
-    """A fact that was told."""
+    """An event."""
 
     id: int
     type: str
@@ -96,7 +96,7 @@ class TracedGroup:
 
 @dataclass(frozen=True, slots=True)
 class TracedDelivery:
-    """One delivery; nothing of whom it is for. `due_at`: one that is pending is held until then."""
+    """One delivery, without its recipient. `due_at`: a pending delivery is held until then."""
 
     id: int
     event_id: int
@@ -113,7 +113,7 @@ class TracedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class TracedReceipt:
-    """What a provider said of one."""
+    """A receipt of a provider for one delivery."""
 
     delivery_id: int
     outcome: str
@@ -122,13 +122,13 @@ class TracedReceipt:
 
 
 def jobs(trace: str, *, tenant: str | None) -> Operation[list[TracedJob]]:
-    """The first ones, and one more than are shown where there are more."""
+    """Return the first ones; one more than are shown, to detect that there are more."""
     params = {"trace": trace, "tenant": tenant, "window": WINDOW, "most": MOST_JOBS + 1}
     return _all(TracedJob, (yield Statement(_sql["jobs"], params)))
 
 
 def job(number: int, *, tenant: str | None) -> Operation[tuple[str | None, TracedJob] | None]:
-    """The trace that it carries, and the job."""
+    """Return the trace id of a job, and the job; None if it does not exist."""
     rows = yield Statement(_sql["job"], {"id": number, "tenant": tenant})
     return (rows[0][0], msgspec.json.decode(rows[0][1], type=TracedJob)) if rows else None
 
@@ -138,7 +138,7 @@ def attempts(ids: Sequence[int]) -> Operation[list[TracedAttempt]]:
 
 
 def fires(found: Sequence[TracedJob]) -> Operation[list[TracedFire]]:
-    """Those that made these jobs."""
+    """Return the fires that created these jobs."""
     made = [
         {"job_id": each.id, "schedule_id": each.schedule_id, "planned_at": each.planned_at}
         for each in found
@@ -150,7 +150,7 @@ def fires(found: Sequence[TracedJob]) -> Operation[list[TracedFire]]:
 
 
 def events(trace: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
-    """The first ones, and one more than are shown where there are more."""
+    """Return the first ones; one more than are shown, to detect that there are more."""
     params = {"trace": trace, "tenant": tenant, "window": WINDOW, "most": MOST_EVENTS + 1}
     return _all(TracedEvent, (yield Statement(_sql["events"], params)))
 
@@ -158,30 +158,30 @@ def events(trace: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
 def event(
     number: int | None = None, *, delivery: int | None = None, tenant: str | None
 ) -> Operation[TracedEvent | None]:
-    """By its own number, or by that of one of its deliveries."""
+    """Return an event by its id, or by the id of one of its deliveries."""
     rows = yield Statement(_sql["event"], {"event": number, "delivery": delivery, "tenant": tenant})
     return _all(TracedEvent, rows)[0] if rows else None
 
 
 def about(subject: str, *, tenant: str | None) -> Operation[list[TracedEvent]]:
-    """Events about something, the newest first."""
+    """Return events with this subject, newest first."""
     params = {"subject": subject, "tenant": tenant, "window": WINDOW, "most": MOST_EVENTS}
     return _all(TracedEvent, (yield Statement(_sql["subject"], params)))
 
 
 def newest(*, tenant: str | None, most: int) -> Operation[list[TracedEvent]]:
-    """The newest events that are about something."""
+    """Return the newest events that have a subject."""
     params = {"tenant": tenant, "window": WINDOW, "most": most}
     return _all(TracedEvent, (yield Statement(_sql["newest"], params)))
 
 
 def deliveries(events: Sequence[int], bound: int) -> Operation[list[TracedGroup]]:
-    """By event, channel and state; of each event, `bound` and one more are counted."""
+    """Return counts by event, channel and state; at most `bound` + 1 deliveries of each event are counted."""
     return _all(TracedGroup, (yield Statement(_sql["deliveries"], {"events": list(events), "bound": bound})))
 
 
 def sample(events: Sequence[int]) -> Operation[list[TracedDelivery]]:
-    """Some of them one by one: all, where they are few."""
+    """Return a sample of the deliveries; all, if they are few."""
     return _all(TracedDelivery, (yield Statement(_sql["sample"], {"events": list(events), "most": MOST_DELIVERIES})))
 
 

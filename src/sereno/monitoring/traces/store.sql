@@ -1,7 +1,7 @@
--- Everything that carries a trace. Every look has a bound: a trace may be shared by a million jobs.
+-- Queries by trace. Every query is bounded: a million jobs may share a trace.
 
 -- name: jobs
--- Live and finished jobs with a trace, the first ones. The filter on a tenant looks no further than a window.
+-- The first live and finished jobs of a trace. The tenant filter reads no further than a window.
 select row_to_json(found)::text
 from (select * from (
           (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
@@ -21,7 +21,7 @@ from (select * from (
 order by id;
 
 -- name: job
--- One job, wherever it is, with the trace that it carries.
+-- One live or finished job, with its trace id.
 select trace, row_to_json(found)::text
 from (select id, state, task, queue, tenant, created_at, run_at, case when state = 'running' then claimed_at end as started_at,
              null::timestamptz as finished_at, attempt, null::text as reason, null::text as error_type, schedule_id, planned_at, trace
@@ -34,14 +34,14 @@ where %(tenant)s::text is null or tenant = %(tenant)s
 order by finished_at desc nulls first limit 1;
 
 -- name: attempts
--- Their tries but the last ones, which are their own rows.
+-- The attempts of jobs, except the last ones, which are in the rows of the jobs.
 select row_to_json(found)::text
 from (select job_id, number, started_at, finished_at, outcome, reason, error_type from sereno.attempts
       where job_id = any(%(ids)s) order by job_id, number limit %(most)s) as found
 order by job_id, number;
 
 -- name: fires
--- The instants of schedules that made them.
+-- The instants of schedules that created the jobs.
 select row_to_json(found)::text
 from (select wanted.job_id, coalesce(s.key, '#' || wanted.schedule_id) as key, wanted.planned_at, f.fired_at
       from jsonb_to_recordset(%(jobs)s::text::jsonb) as wanted(job_id bigint, schedule_id bigint, planned_at timestamptz)
@@ -50,7 +50,7 @@ from (select wanted.job_id, coalesce(s.key, '#' || wanted.schedule_id) as key, w
 order by planned_at, key;
 
 -- name: events
--- Events with a trace, the first ones.
+-- The first events of a trace.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
       from (select * from sereno.events where hashtext(trace) = hashtext(%(trace)s::text) and trace = %(trace)s
@@ -60,14 +60,14 @@ from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at,
 order by id;
 
 -- name: event
--- One event; by its own number, or by that of a delivery.
+-- One event, by its id or by the id of a delivery.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at from sereno.events
       where id = coalesce(%(event)s::bigint, (select event_id from sereno.deliveries where id = %(delivery)s::bigint))
         and (%(tenant)s::text is null or tenant = %(tenant)s)) as found;
 
 -- name: subject
--- Events about something, the newest first.
+-- Events with a subject, newest first.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
       from (select * from sereno.events where subject = %(subject)s order by id desc limit %(window)s) as newest
@@ -76,7 +76,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at,
 order by id desc;
 
 -- name: newest
--- The newest events that are about something.
+-- The newest events that have any subject.
 select row_to_json(found)::text
 from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at, due_at, matched_at
       from (select * from sereno.events order by id desc limit %(window)s) as newest
@@ -85,7 +85,7 @@ from (select id, type, nullif(tenant, '') as tenant, subject, trace, created_at,
 order by id desc;
 
 -- name: deliveries
--- What became of the deliveries of events, by channel and state; of each event so many are looked at.
+-- Deliveries of events by channel and state; a bounded number for each event.
 select row_to_json(found)::text
 from (select event_id, channel, state, count(*) as count, min(created_at) as first_at, max(changed_at) as last_at,
              min(sent_at) as first_sent_at, max(sent_at) as last_sent_at
@@ -95,7 +95,7 @@ from (select event_id, channel, state, count(*) as count, min(created_at) as fir
 order by event_id, channel, state;
 
 -- name: sample
--- Some deliveries of events one by one, each event in turn along its own index.
+-- A sample of the deliveries of events, each event in turn along its own index.
 select row_to_json(found)::text
 from (select d.id, d.event_id, d.channel, d.state, d.attempts, d.created_at, d.due_at, d.sent_at, d.changed_at, d.reason, d.error_code
       from unnest(%(events)s::bigint[]) as event(id)
@@ -104,7 +104,7 @@ from (select d.id, d.event_id, d.channel, d.state, d.attempts, d.created_at, d.d
 order by id;
 
 -- name: receipts
--- What providers said of those.
+-- The receipts of deliveries.
 select row_to_json(found)::text
 from (select delivery_id, outcome, code, at from sereno.receipts
       where delivery_id = any(%(ids)s) order by at, id limit %(most)s) as found

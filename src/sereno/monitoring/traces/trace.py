@@ -1,4 +1,4 @@
-"""What happened under one trace, as lanes of spans; and how time is laid out so that long idle gaps take no room."""
+"""A trace as lanes of spans, and a time axis on which long idle gaps are cut."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Literal
 
-# Of the whole width, a break takes so much; all of them together never more than that.
+# Share of the width for one break, and the most for all breaks together.
 BREAK_WIDTH = 0.03
 MOST_BREAK_WIDTH = 0.3
-# A gap is cut when it is longer than this share of all that is left to show, and longer than a moment.
+# A gap is cut when it is longer than this share of the time that is left to show, and longer than MOMENT.
 LONG_GAP = 0.2
 MOMENT = timedelta(seconds=1)
 MOST_BREAKS = 20
-# Even the shortest stretch between two breaks can be seen: it gets so much of an equal share.
+# Least width of a stretch between two breaks, as a share of an equal division, so that the shortest one is visible.
 LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stretch of a lane; a mark has no length. `words`: what there is to say of it."""
+    """One stretch of a lane; a mark has no length. `words`: a text about it."""
 
     kind: Literal["wait", "run", "mark"]
     start: datetime
@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One thing that took part. `counts`: how many in each state, where it stands for many; `exact`: all of them."""
+    """One job, schedule, event or group. `counts`: members of a group by state; `exact`: whether all were counted."""
 
     kind: Literal["schedule", "job", "event", "deliveries", "receipts"]
     name: str
@@ -43,7 +43,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of time and its place between 0 and 1. A break stands for a gap in which nothing happened."""
+    """A stretch of time and its position between 0 and 1. A break stands for an idle gap."""
 
     kind: Literal["time", "break"]
     start: datetime
@@ -53,9 +53,9 @@ class Segment:
 
 
 def cut(spans: Iterable[Span]) -> list[Segment]:
-    """Time laid out from 0 to 1, in order and without holes, with long gaps cut.
+    """Return the time axis from 0 to 1, in order and without holes, with long gaps cut.
 
-    A wait is a gap too: only its ends are something that happens.
+    A wait is a gap too: only its ends count as activity.
     """
     stretches = _stretches(spans)
     if not stretches:
@@ -64,19 +64,19 @@ def cut(spans: Iterable[Span]) -> list[Segment]:
     breaks = len(parts) - 1
     width = min(BREAK_WIDTH, MOST_BREAK_WIDTH / breaks) if breaks else 0.0
     shares = _shares([(end - start) / MOMENT for start, end in parts])
-    room, at, segments = 1.0 - width * breaks, 0.0, list[Segment]()
+    available, at, segments = 1.0 - width * breaks, 0.0, list[Segment]()
     for place, ((start, end), share) in enumerate(zip(parts, shares, strict=True)):
         if place:
             segments.append(Segment("break", parts[place - 1][1], start, at, at + width))
             at += width
-        high = 1.0 if place == breaks else at + room * share
+        high = 1.0 if place == breaks else at + available * share
         segments.append(Segment("time", start, end, at, high))
         at = high
     return segments
 
 
 def place(segments: Sequence[Segment], moment: datetime) -> float:
-    """Where a moment is, from 0 to 1; what is before or behind all of it is at an end."""
+    """Return the position of a time from 0 to 1; times outside the axis are at its ends."""
     for segment in segments:
         if moment <= segment.end:
             length = segment.end - segment.start
@@ -86,7 +86,7 @@ def place(segments: Sequence[Segment], moment: datetime) -> float:
 
 
 def _stretches(spans: Iterable[Span]) -> list[tuple[datetime, datetime]]:
-    """When something happened: in order, and none over another."""
+    """Return the times of activity, sorted and merged."""
     found: list[tuple[datetime, datetime]] = []
     for span in spans:
         if span.kind == "wait":
@@ -103,9 +103,9 @@ def _stretches(spans: Iterable[Span]) -> list[tuple[datetime, datetime]]:
 
 
 def _apart(stretches: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Stretches with a long gap between each two; what has a short one is shown as it is.
+    """Return stretches that are separated by long gaps; shorter gaps stay in a stretch.
 
-    The longest gaps first: each that is cut makes those that are left look longer.
+    The longest gaps are cut first, because each cut makes the remaining gaps longer relative to the rest.
     """
     gaps = sorted(
         ((later[0] - earlier[1], place) for place, (earlier, later) in enumerate(pairwise(stretches), 1)), reverse=True
@@ -122,7 +122,7 @@ def _apart(stretches: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetim
 
 
 def _shares(lengths: Sequence[float]) -> list[float]:
-    """By length, and a little for each however short it is; together 1."""
+    """Return the share of each stretch by its length, with a minimum for each; the sum is 1."""
     total, equal = sum(lengths), 1.0 / len(lengths)
     if not total:
         return [equal] * len(lengths)
