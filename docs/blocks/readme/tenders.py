@@ -1,7 +1,7 @@
 import asyncio
 from dataclasses import dataclass
 
-import clock  # it looks at what it did itself, and so does the next
+import clock  # checks itself when it is imported, like stock
 import psycopg
 import stock
 from orders import app, kit, url
@@ -11,6 +11,13 @@ from sereno.channels.expo import Expo
 from sereno.channels.twilio import Twilio
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.twilio import TwilioProvider
+
+
+@dataclass
+class Tender:
+    code: str
+    region: str
+    amount: int
 
 
 # the block of the page
