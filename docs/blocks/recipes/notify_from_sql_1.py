@@ -3,8 +3,8 @@ import psycopg
 
 
 async def wrong() -> None:
-    told = [row.title for row in await app.inbox.alist("ada")]
-    assert told == ["New tender in RM"], told
+    titles = [row.title for row in await app.inbox.alist("ada")]
+    assert titles == ["New tender in RM"], titles
     assert await app.inbox.alist("bob") == []
     async with await psycopg.AsyncConnection.connect(app.url) as connection:
         await connection.execute("""select sereno.notify('tender.published', '{"code": 7}', subject => 'T-3')""")

@@ -14,7 +14,7 @@ async def unsubscribe(token: str) -> None:
     # the block of the page
 
 
-async def tell(number: str) -> dict[str, int]:
+async def notify(number: str) -> dict[str, int]:
     """What became of it, for ada and eve."""
     await closed.anotify(Comment(number, "closed"), subject=number, to=["ada", "eve"])
     waiting = {"pending", "sending"}
@@ -29,14 +29,14 @@ async def main() -> None:
     await app.recipients.aprefer("ada", quiet=[])
     async with MailServer() as server, app.working():
         app.channels.add(email, host=server.host, port=server.port, tls="none")
-        assert await tell("1") == {"sent": 2}
+        assert await notify("1") == {"sent": 2}
         links = {mail.recipients[0]: mail.parsed()["list-unsubscribe"].strip("<>") for mail in server.mails}
         await leave()
         await app.recipients.aupsert("ada", {"email": "ada@example.org"})
-        assert await tell("2") == {"sent": 1, "skipped": 1}
+        assert await notify("2") == {"sent": 1, "skipped": 1}
         for _ in range(2):
             await unsubscribe(links["eve@example.org"].removeprefix("https://post.example.com/unsubscribe/"))
-        assert await tell("3") == {"skipped": 2}
+        assert await notify("3") == {"skipped": 2}
         try:
             await unsubscribe("changed")
         except InvalidArguments:
