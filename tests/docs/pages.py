@@ -1,19 +1,15 @@
-"""The documentation as a reader copies it: blocks of code, with what the comment above each says to do with it.
+"""The code blocks of the documentation, and what the comment above each block says to do with it.
 
-<!-- run -->            a complete program (or SQL) that is run
-<!-- run: first.py -->  the same, under this name
-<!-- pytest: test.py --> tests that are run, and pass
-<!-- file: shop.py -->  written beside the programs of the page, for them to import
+<!-- run -->             a complete program (or SQL): the test runs it
+<!-- run: first.py -->   the same, saved under this name
+<!-- pytest: test.py --> tests: the test runs pytest on them, and they pass
+<!-- file: shop.py -->   saved beside the programs of the page, so that they can import it
 
-A block that shows the middle of something has the rest of it around it, where a reader does not see it:
+A block that shows a part of a program names the file that holds the rest, relative to the page:
 
-<!-- run
-app = App()                       the lines of the comment come before the block; where the last of them
-async def main() -> None:         ends with a colon, the block is indented to stand below it
--->
-<!-- then
-    assert …                      right after the block: what comes behind it, and proves what the page says of it
--->
+<!-- run: orders.py, setup: ../blocks/recipes/orders.py -->
+
+That file has one line `# the block of the page` (`--` in SQL). The block replaces the line and gets its indentation.
 """
 
 import re
@@ -25,13 +21,12 @@ from textwrap import indent
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_HIDDEN = r"(?:(?!-->).)*?"
 _BLOCK = re.compile(
-    rf"(?:<!-- (?P<verb>run|pytest|file)(?:: (?P<name>[\w.]+))?(?: |\n(?P<before>{_HIDDEN}))-->\n)?"
-    rf"^```(?P<language>\w*)\n(?P<code>.*?)^```$"
-    rf"(?:\n<!-- then\n(?P<after>{_HIDDEN})-->)?",
+    r"(?:<!-- (?P<verb>run|pytest|file)(?:: (?P<name>[\w.]+))?(?:, setup: (?P<setup>[\w./]+))? -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+_PLACE = re.compile(r"^( *)(?:#|--) the block of the page\n", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -46,30 +41,30 @@ class Block:
     code: str
     verb: str | None
     name: str | None
-    before: str = ""
-    after: str = ""
+    setup: Path | None = None
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
     def whole(self) -> str:
-        """With what stands around it."""
-        last = self.before.rstrip().rpartition("\n")[2]
-        margin = " " * (len(last) - len(last.lstrip()) + 4) if last.endswith(":") else ""
-        return self.before + indent(self.code, margin) + self.after
+        """The program that the test runs: the block, inside its set-up file if it has one."""
+        if self.setup is None:
+            return self.code
+        before, margin, after = _PLACE.split(self.setup.read_text())
+        return before + indent(self.code, margin) + after
 
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("code")) + 1
-        around = match["before"] or "", match["after"] or ""
-        yield Block(page, line, match["language"], match["code"], match["verb"], match["name"], *around)
+        setup = page.parent / match["setup"] if match["setup"] else None
+        yield Block(page, line, match["language"], match["code"], match["verb"], match["name"], setup)
 
 
 def only(page: Path, language: str, *, beginning: str = "", name: str | None = None) -> str:
-    """The one block of that language that begins so, or has that name."""
+    """Return the only block of a language with this beginning or this name."""
     found = [
         block.code
         for block in blocks(page)
@@ -80,12 +75,12 @@ def only(page: Path, language: str, *, beginning: str = "", name: str | None = N
 
 
 def links(page: Path) -> list[str]:
-    """Relative links, with their anchors."""
+    """Return the relative links of a page, with their anchors."""
     outside = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     return [link for link in _LINK.findall(outside) if "://" not in link and not link.startswith("mailto:")]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a Markdown renderer makes of a page's headings."""
+    """Return the anchors that a Markdown renderer derives from the headings of a page."""
     words = (re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in _HEADING.findall(page.read_text()))
     return {heading.replace(" ", "-") for heading in words}

@@ -51,6 +51,11 @@ def test_every_block_of_python_and_sql_is_run() -> None:
     assert [str(b) for b in BLOCKS if b.language in {"python", "sql"} and not b.verb] == []
 
 
+def test_every_set_up_file_belongs_to_one_block() -> None:
+    used = [block.setup.resolve() for block in BLOCKS if block.setup]
+    assert sorted(used) == sorted(path for path in (ROOT / "docs" / "blocks").rglob("*.*") if path.is_file())
+
+
 def named(page: Path) -> str:
     """A page by where it lies, such as docs/learn/job: pages of the same name are told apart."""
     return page.relative_to(ROOT).with_suffix("").as_posix()
