@@ -1,6 +1,3 @@
--- The life of a job: jobs (live rows only), attempts, history (finished rows), and the sessions that run them.
--- The schema name is written literally; another name replaces the one token "sereno." when a file is loaded.
-
 create schema if not exists sereno;
 
 create table sereno.migrations (
@@ -32,6 +29,36 @@ create function sereno.clock_now() returns timestamptz
         select pg_catalog.clock_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
+-- Whoever waits for a moment hears when a test has moved the clock, instead of waiting for the next look.
+create function sereno.tell_of_clock() returns trigger
+    language plpgsql as $$
+begin
+    perform pg_notify('sereno.clock', '');
+    return null;
+end $$;
+
+create trigger clock_moved after insert or update or delete on sereno.clock
+    for each statement execute function sereno.tell_of_clock();
+
+-- Instants travel between PostgreSQL and Python as whole microseconds: exact on both sides.
+create function sereno.micros(at timestamptz) returns bigint
+    language sql stable parallel safe
+    begin atomic
+        select (extract(epoch from at) * 1000000)::bigint;
+    end;
+
+create function sereno.instant(micros bigint) returns timestamptz
+    language sql immutable parallel safe
+    begin atomic
+        select timestamptz 'epoch' + micros * interval '1 microsecond';
+    end;
+
+create function sereno.span(micros bigint) returns interval
+    language sql immutable parallel safe
+    begin atomic
+        select micros * interval '1 microsecond';
+    end;
+
 -- One life of one worker process. Death is one-way: alive -> closed | dead.
 create table sereno.sessions (
     id           bigint generated always as identity primary key,
@@ -50,7 +77,11 @@ create table sereno.sessions (
     -- What the session last said of its jobs, for those who find it dead: ids that it had not begun, and the suspects that ran
     -- alone, with their attempts.
     waiting      bigint[] not null default '{}',
-    suspects     jsonb not null default '{}'
+    suspects     jsonb not null default '{}',
+    opened_by    text,
+    lease        double precision,
+    look_back_at timestamptz,
+    passed_over  jsonb
 ) with (fillfactor = 50);
 
 create index sessions_alive on sereno.sessions (id) where state = 'alive';
@@ -98,6 +129,12 @@ create table sereno.jobs (
     trace             text,
     tags              text[],
     args              sereno.bounded_json not null default '{}',
+    schedule_id       bigint,
+    planned_at        timestamptz,
+    stands_for        integer,
+    lane              bigint,
+    order_id          bigint,
+    keys              jsonb,
     constraint jobs_state check (
         (state = 'running' and session_id is not null and attempt > 0)
         or (state = 'ready' and session_id is null and ready_seq is not null)
@@ -105,7 +142,8 @@ create table sereno.jobs (
     constraint jobs_priority check (priority between 0 and 9),
     constraint jobs_dates check (run_at > '1900-01-01' and run_at < '10000-01-01'),
     constraint jobs_args check (jsonb_typeof(args) = 'object'),
-    constraint jobs_tags check (tags is null or sereno.are_tags(tags))
+    constraint jobs_tags check (tags is null or sereno.are_tags(tags)),
+    constraint jobs_lane_keys check ((lane is null) = (keys is null))
 ) with (
     fillfactor = 85,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -113,10 +151,37 @@ create table sereno.jobs (
     autovacuum_vacuum_cost_delay = 0
 );
 
-create index jobs_ready on sereno.jobs (queue, priority, ready_seq) where state = 'ready';
+create index jobs_ready on sereno.jobs (queue, priority, ready_seq) where state = 'ready' and lane is null;
 create index jobs_scheduled on sereno.jobs (run_at) where state = 'scheduled';
 create index jobs_running on sereno.jobs (session_id) where state = 'running';
 create unique index jobs_unique on sereno.jobs (task, unique_key, tenant) nulls not distinct where unique_key is not null;
+create index jobs_schedule on sereno.jobs (schedule_id) where schedule_id is not null;
+create index jobs_lane on sereno.jobs (queue, lane, priority, ready_seq) where state = 'ready' and lane is not null;
+-- The first of a key is its head, whatever its state: while it waits for a retry, those behind it wait too.
+create index jobs_in_order on sereno.jobs (order_id, id) where order_id is not null;
+-- Who has no trace pays nothing for these. A number stands for the text: it is a third as long, and SQL may write longer
+-- texts than an index takes.
+create index jobs_trace on sereno.jobs (hashtext(trace), id) where trace is not null;
+
+-- Queues with ready jobs, from queue to queue along both indexes.
+create function sereno.ready_queues() returns setof text
+    language sql stable as $$
+    with recursive plain(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is null and jobs.queue > plain.queue
+                order by jobs.queue limit 1)
+        from plain where plain.queue is not null
+    ),
+    limited(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is not null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is not null and jobs.queue > limited.queue
+                order by jobs.queue limit 1)
+        from limited where limited.queue is not null
+    )
+    select queue from plain where queue is not null union select queue from limited where queue is not null
+    $$;
 
 -- A key that outlives its job: unique for a period, or for ever.
 create table sereno.unique_keys (
@@ -147,10 +212,13 @@ create table sereno.attempts (
     error_message  text,
     traceback      text,
     kept_from      timestamptz not null default sereno.now(),
+    fingerprint    text,
     primary key (job_id, number, kept_from)
 ) partition by range (kept_from);
 
 create table sereno.attempts_default partition of sereno.attempts default;
+
+create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
 
 -- What a job remembers between attempts, and what it says of itself while it runs.
 create table sereno.steps (
@@ -195,17 +263,33 @@ create table sereno.history (
     reason         text,
     error_type     text,
     error_message  text,
-    traceback      text
+    traceback      text,
+    schedule_id    bigint,
+    planned_at     timestamptz,
+    stands_for     integer,
+    keys           jsonb,
+    fingerprint    text
 ) partition by list (state);
 
 create index history_id on sereno.history (id);
 
 -- Dead letters stay until a person decides; the rest leaves by the day.
 create table sereno.history_dead partition of sereno.history for values in ('dead');
+
 create table sereno.history_done partition of sereno.history for values in ('succeeded', 'cancelled')
     partition by range (finished_at);
+
 -- Nothing is refused when maintenance did not run: the default partition takes it, and maintenance moves it later.
 create table sereno.history_done_default partition of sereno.history_done default;
+
+create index history_schedule on sereno.history (schedule_id, finished_at) where schedule_id is not null;
+create index history_trace on sereno.history (hashtext(trace), id) where trace is not null;
+-- A dead letter that blocks its key.
+create index history_dead_blocks on sereno.history_dead (queue, (keys ->> 'order')) where keys ? 'blocks';
+-- What died lately, without reading all that ever died.
+create index history_dead_finished on sereno.history_dead (finished_at);
+-- Of dead letters alone: a job that was cancelled did not end by a failure.
+create index history_dead_fingerprint on sereno.history_dead (fingerprint, id) where fingerprint is not null;
 
 -- Stopped by an operator: a queue, a task or a tenant.
 create table sereno.pauses (
@@ -231,9 +315,283 @@ create table sereno.audit (
     login    text not null default session_user
 );
 
+-- Who did what, from the newest on, of one thing.
+create index audit_subject on sereno.audit (subject, id desc);
+
 -- When a maintenance duty was last done, so that one worker of many does it; and how far one got that takes many steps.
 create table sereno.duties (
     name     text primary key,
     done_at  timestamptz not null,
     place    text[]
 );
+
+-- Whoever may read one table may read the other.
+create function sereno.share_reading(source regclass, target regclass) returns void
+    language plpgsql as $$
+declare
+    reader text;
+begin
+    for reader in
+        select distinct case grantee when 0 then 'public' else quote_ident(pg_get_userbyid(grantee)) end
+        from pg_class cross join lateral aclexplode(relacl) as given
+        where pg_class.oid = source and privilege_type = 'SELECT' and grantee <> relowner
+    loop
+        execute format('grant select on %s to %s', target, reader);
+    end loop;
+end $$;
+
+-- Partitions by the day, for history and fires alike: made ahead of time, dropped whole. Both need a lock that a long
+-- look at the table holds up, and everybody who writes would queue behind the wait: so they give up within a second.
+-- A day of its own, as open to readers as its parent.
+create function sereno.make_day_partition(parent text, moment text, day date) returns boolean
+    language plpgsql set lock_timeout = '1s' as $$
+declare
+    name text := parent || '_' || to_char(day, 'YYYYMMDD');
+    from_at timestamptz := day::timestamp at time zone 'UTC';
+    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
+begin
+    -- Two workers may get here together.
+    perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
+    if to_regclass(format('sereno.%I', name)) is not null then
+        return false;
+    end if;
+    -- Whoever writes waits here, before its rows are given a partition. A row that already stood before the default one
+    -- would be refused there: it belongs to this day now.
+    execute format('lock table sereno.%I in share row exclusive mode', parent);
+    execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
+    perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
+    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
+    execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
+                   'insert into sereno.%I select * from moved',
+                   parent || '_default', moment, from_at, moment, to_at, name);
+    execute format('alter table sereno.%I attach partition sereno.%I for values from (%L) to (%L)',
+                   parent, name, from_at, to_at);
+    return true;
+end $$;
+
+create function sereno.make_history_partition(day date) returns boolean
+    language sql as $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
+
+create function sereno.drop_history_partition(name text) returns void
+    language plpgsql set lock_timeout = '1s' as $$
+begin
+    if name !~ '^history_done_[0-9]{8}$' then
+        raise exception '% is not a partition of the history', name;
+    end if;
+    execute format('drop table sereno.%I', name);
+end $$;
+
+-- A day of attempts goes after the day of history: until then its jobs are there.
+create function sereno.drop_attempts_partition(name text) returns void
+    language plpgsql set lock_timeout = '1s' as $$
+begin
+    if name !~ '^attempts_[0-9]{8}$' then
+        raise exception '% is not a partition of the attempts', name;
+    end if;
+    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
+        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+    end if;
+    execute format('drop table sereno.%I', name);
+end $$;
+
+select sereno.make_history_partition(day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+select sereno.make_day_partition('attempts', 'kept_from', day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+-- Whoever asked, also where a function runs as its owner.
+create function sereno.caller() returns text
+    language sql stable as $$ select coalesce(nullif(current_setting('role'), 'none'), session_user::text) $$;
+
+-- Tasks of ours do what their arguments say; only those may ask for them who can write jobs anyway. The login counts,
+-- because it is the one thing that a session cannot change.
+create function sereno.check_task(task text) returns void
+    language plpgsql stable as $$
+begin
+    -- Their names are the same in every schema, and this file is not.
+    if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
+        raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
+    end if;
+end $$;
+
+-- Tells the sleeping workers of a queue; nothing to do when nobody sleeps, because a busy worker looks by itself.
+-- A job due within seconds wakes the promoters (an empty payload) instead of waiting for their next look.
+-- `set sereno.notify = off` silences it: a transaction that has notified cannot be prepared (two-phase commit).
+create function sereno.tell(queue text, due_in double precision) returns void
+    language plpgsql as $$
+begin
+    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
+        perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
+    end if;
+end $$;
+
+-- Jobs with a unique key. One JSON value in; out, in the same order, {"id", "created"} per job.
+-- Keys are met in one order, so that two callers never wait for each other in a ring.
+-- A key is unique within its task and tenant. The index decides, never a look-up:
+--   while live   the partial unique index on jobs
+--   for a period, or for ever   a row in unique_keys that outlives the job
+-- on_conflict: keep (return the existing one), replace (its arguments and time, while it waits), raise (the caller does).
+-- As before, with the keys of limits. A key that is null in JSON is no key.
+create function sereno.enqueue_keyed(jobs jsonb) returns jsonb
+    language plpgsql as $$
+declare
+    moment   timestamptz := sereno.clock_now();
+    wanted   record;
+    due      timestamptz;
+    new_id   bigint;
+    found_id bigint;
+    told_queue text;
+    answers  jsonb[] := '{}';
+begin
+    for wanted in
+        select * from rows from (jsonb_to_recordset(jobs) as (
+            task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
+            tenant text, expires_at timestamptz, tags text[], trace text, unique_key text, on_conflict text,
+            unique_for double precision, unique_forever boolean, keys jsonb, by_rules boolean)) with ordinality
+        order by task, unique_key, tenant, ordinality
+    loop
+        if wanted.keys is null and wanted.by_rules then
+            wanted.keys := sereno.keys_for(wanted.task, wanted.queue, wanted.tenant, wanted.args);
+        end if;
+        due := coalesce(wanted.run_at, moment + make_interval(secs => coalesce(wanted.delay, 0)));
+        loop
+            new_id := nextval(pg_get_serial_sequence('sereno.jobs', 'id'));
+            found_id := null;
+            if wanted.unique_for is not null or wanted.unique_forever then
+                insert into sereno.unique_keys as held (task, unique_key, tenant, job_id, until)
+                values (wanted.task, wanted.unique_key, wanted.tenant, new_id,
+                        case when wanted.unique_forever then 'infinity'
+                             else moment + make_interval(secs => wanted.unique_for) end)
+                on conflict on constraint unique_keys_key do update
+                    set job_id = excluded.job_id, until = excluded.until
+                    where held.until <= moment
+                returning job_id into found_id;
+                if found_id is null then
+                    select job_id into found_id from sereno.unique_keys held
+                    where held.task = wanted.task and held.unique_key = wanted.unique_key
+                      and held.tenant is not distinct from wanted.tenant;
+                    -- Its time ran out and it was swept away in between: try once more.
+                    continue when found_id is null;
+                end if;
+            end if;
+            if found_id is null or found_id = new_id then
+                insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, expires_at, tags, trace,
+                                         created_at, unique_key, keys, lane, order_id, state, ready_seq)
+                values (new_id, wanted.task, coalesce(wanted.args, '{}'), coalesce(wanted.queue, 'default'),
+                        coalesce(wanted.priority, 5), due, wanted.tenant, wanted.expires_at, wanted.tags,
+                        wanted.trace, moment, wanted.unique_key, wanted.keys,
+                        case when wanted.keys is not null
+                             then sereno.lane_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
+                        case when wanted.keys is not null
+                             then sereno.order_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
+                        case when due <= moment then 'ready' else 'scheduled' end,
+                        case when due <= moment then nextval('sereno.ready_seq') end)
+                on conflict (task, unique_key, tenant) where unique_key is not null do nothing
+                returning id into found_id;
+                if found_id = new_id then
+                    perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
+                    answers[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
+                    exit;
+                end if;
+                -- A live job has the key. While it waits, lock it, so that it runs after we commit and sees what we did.
+                -- Never lock a running one: its worker would wait for us, and with it everything that it settles.
+                select id into found_id from sereno.jobs live
+                where live.task = wanted.task and live.unique_key = wanted.unique_key
+                  and live.tenant is not distinct from wanted.tenant and live.state in ('scheduled', 'ready')
+                for update;
+                if found_id is null then
+                    select id into found_id from sereno.jobs live
+                    where live.task = wanted.task and live.unique_key = wanted.unique_key
+                      and live.tenant is not distinct from wanted.tenant;
+                    -- It finished in between: the key is free again, try once more.
+                    continue when found_id is null;
+                end if;
+                update sereno.unique_keys held set job_id = found_id
+                where held.task = wanted.task and held.unique_key = wanted.unique_key
+                  and held.tenant is not distinct from wanted.tenant and held.job_id = new_id;
+            end if;
+            if wanted.on_conflict = 'replace' then
+                update sereno.jobs
+                set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
+                    state = case when due <= moment then 'ready' else 'scheduled' end,
+                    ready_seq = case when due <= moment then nextval('sereno.ready_seq') end,
+                    keys = wanted.keys,
+                    lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
+                    order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
+                where id = found_id and state in ('scheduled', 'ready')
+                returning queue into told_queue;
+                if found then
+                    perform sereno.tell(told_queue, extract(epoch from due - moment));
+                end if;
+            end if;
+            answers[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
+            exit;
+        end loop;
+    end loop;
+    return to_jsonb(answers);
+end $$;
+
+-- Jobs with unique keys, unless one of them is in somebody's open transaction: then null, and nothing is written.
+-- Patience in seconds.
+create function sereno.try_enqueue_keyed(jobs jsonb, patience double precision) returns jsonb
+    language plpgsql as $$
+declare
+    before text := current_setting('lock_timeout');
+    answers jsonb;
+begin
+    perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
+    answers := sereno.enqueue_keyed(jobs);
+    perform set_config('lock_timeout', before, true);
+    return answers;
+exception when lock_not_available then
+    return null;
+end $$;
+
+-- For psql and triggers: select sereno.enqueue('reconcile', '{"account": "r42"}', tenant => 'r42');
+create function sereno.enqueue(
+    task text,
+    args jsonb default '{}',
+    queue text default 'default',
+    priority integer default 5,
+    run_at timestamptz default null,
+    tenant text default null,
+    unique_key text default null,
+    expires_at timestamptz default null,
+    tags text[] default null,
+    trace text default null
+) returns bigint
+    language plpgsql as $$
+declare
+    moment timestamptz := sereno.clock_now();
+    due    timestamptz := coalesce(run_at, moment);
+    made   bigint;
+    keys   jsonb := sereno.keys_for(task, queue, tenant, args);
+begin
+    perform sereno.check_task(task);
+    if not sereno.are_tags(tags) then
+        raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
+            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+    end if;
+    if unique_key is not null then
+        return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
+            'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
+            'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
+            'keys', keys))) -> 0 ->> 'id')::bigint;
+    end if;
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             keys, lane, order_id, state, ready_seq)
+    values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
+            enqueue.tags, enqueue.trace, moment, keys,
+            case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
+            case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
+            case when due <= moment then 'ready' else 'scheduled' end,
+            case when due <= moment then nextval('sereno.ready_seq') end)
+    returning id into made;
+    perform sereno.tell(enqueue.queue, extract(epoch from due - moment));
+    return made;
+end $$;

@@ -1,4 +1,246 @@
--- A claim under limits: lanes are woken, taken with their limiters, and written after the decision (see 0006_limits.sql).
+-- A number to find a lane, a limiter or an order by. Two that meet in one of 2^64 would share a limit, never exceed one.
+create function sereno.lane_of(queue text, keys jsonb) returns bigint
+    language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
+
+create function sereno.limiter_of(limit_name text, key text) returns bigint
+    language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
+
+create function sereno.order_of(queue text, keys jsonb) returns bigint
+    language sql immutable parallel safe as $$
+        select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
+    $$;
+
+-- The numbers, which people may change while everything runs. What the code declares is kept beside what holds.
+create table sereno.limits (
+    name         text primary key,
+    kind         text not null check (kind in ('slots', 'rate')),
+    slots        integer check (slots >= 0),
+    units        double precision check (units > 0 and units < 'infinity'),
+    period       double precision check (period > 0 and period < 'infinity'),
+    burst        double precision check (burst >= 1 and burst < 'infinity'),
+    -- Of a whole queue: holds for all its jobs, also for those that carry no key.
+    queue        text,
+    key          text not null default '',
+    declared     jsonb,
+    declared_by  text,
+    overridden   boolean not null default false,
+    note         text,
+    changed_by   text,
+    changed_at   timestamptz not null default sereno.now(),
+    constraint limits_numbers check (
+        case kind when 'slots' then slots is not null and units is null
+                  else units is not null and period is not null and burst is not null and slots is null end)
+);
+
+create index limits_queue on sereno.limits (queue) where queue is not null;
+-- Workers ask with every claim whether anything was changed.
+create index limits_changed on sereno.limits (changed_at);
+
+-- One limit for one key. `held`: the jobs that it let in; those of them that still run hold its slots, so a slot that
+-- nobody gave back is free as soon as its job is no longer running. An order is a limiter of one slot without a limit.
+create table sereno.limiters (
+    id            bigint primary key,
+    limit_name    text,
+    key           text not null,
+    tokens        double precision,
+    used_at       timestamptz not null default sereno.now(),
+    closed_until  timestamptz,
+    held          bigint[] not null default '{}',
+    -- When to look at those who wait for it: the next token comes, or nobody told that a slot came back.
+    look_at       timestamptz,
+    looks         integer not null default 0
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+comment on column sereno.limiters.held is
+    'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
+
+create index limiters_look on sereno.limiters (look_at) where look_at is not null;
+create index limiters_limit on sereno.limiters (limit_name);
+
+create table sereno.lanes (
+    id              bigint primary key,
+    queue           text not null,
+    keys            jsonb not null,
+    limiters           bigint[] not null,
+    units           integer[] not null,
+    order_id        bigint,
+    fair            text,
+    -- Bands of priority, as the first job of the lane has it; lanes that take turns by a fair key have a band of their own.
+    band            smallint not null,
+    turn            double precision not null,
+    has_work        boolean not null default true,
+    waits_for       bigint,
+    floor_priority  smallint not null default 0,
+    floor_seq       bigint not null default 0,
+    -- Jobs below the floor were passed over: paused, or unknown to the worker that claimed.
+    passed_over     boolean not null default false,
+    served_at       timestamptz not null default sereno.now()
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+create index lanes_open on sereno.lanes (queue, band, turn) where has_work and waits_for is null;
+create index lanes_waiting on sereno.lanes (waits_for, turn) where has_work and waits_for is not null;
+-- Which fair keys have lanes. Lanes without one are not in it; neither column changes, so updates stay heap-only.
+create index lanes_fair on sereno.lanes (queue, fair) where fair is not null;
+create index lanes_idle on sereno.lanes (served_at) where not has_work;
+create index lanes_passed_over on sereno.lanes (id) where passed_over;
+
+-- Queues that have lanes: a claim of plain jobs asks whether there is more than that.
+create table sereno.lane_queues (queue text primary key);
+
+-- How much of its turn a fair key has had, and how much weight it has.
+create table sereno.shares (
+    queue  text not null,
+    key    text not null,
+    clock  double precision not null,
+    primary key (queue, key)
+) with (fillfactor = 50);
+
+create index shares_clock on sereno.shares (queue, clock);
+
+create table sereno.weights (
+    key         text primary key,
+    weight      double precision not null check (weight between 0.001 and 1000000),
+    changed_by  text,
+    changed_at  timestamptz not null default sereno.now()
+);
+
+-- A job with a limit became ready. Appended, never locked: a caller's long transaction holds up nobody's lane.
+create table sereno.lane_wakes (
+    id         bigint generated always as identity primary key,
+    lane       bigint not null,
+    queue      text not null,
+    priority   smallint not null,
+    ready_seq  bigint not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+create function sereno.wake_lane() returns trigger
+    language plpgsql as $$
+begin
+    insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+    values (new.lane, new.queue, new.priority, new.ready_seq);
+    return null;
+end $$;
+
+-- Whoever makes a job ready, by whatever statement: its lane is woken.
+create trigger wake_lane_of_new after insert on sereno.jobs
+    for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
+
+create trigger wake_lane_of_ready after update on sereno.jobs
+    for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
+
+-- A job of an order is gone, or a dead letter that blocked its key: the next one may be the head now.
+create function sereno.wake_order() returns trigger
+    language plpgsql as $$
+begin
+    insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+    select lane, queue, priority, ready_seq
+    from (select * from sereno.jobs where order_id = sereno.order_of(old.queue, old.keys) order by id limit 1) as head
+    where state = 'ready';
+    return null;
+end $$;
+
+create trigger wake_order_of_gone after delete on sereno.jobs
+    for each row when (old.order_id is not null) execute function sereno.wake_order();
+
+create trigger wake_order_of_freed after delete on sereno.history_dead
+    for each row when (old.keys ? 'blocks') execute function sereno.wake_order();
+
+-- Numbers of these limits changed: whoever waits for them is looked at again. A limiter that a claim holds is tried again for a
+-- moment, never waited for: the claim may be in the same program, and could not go on.
+create function sereno.look_again(names text[]) returns void
+    language plpgsql as $$
+declare
+    left_over integer;
+begin
+    for attempt in 1..20 loop
+        with waited as materialized (
+            select id from sereno.limiters
+            where limit_name = any(names) and look_at is not null and (attempt = 1 or look_at > sereno.now())
+        ),
+        locked as materialized (
+            select id from sereno.limiters where id = any(array(select id from waited)) order by id for update skip locked
+        ),
+        looked as (
+            update sereno.limiters set look_at = sereno.now() where id = any(array(select id from locked)) returning id
+        )
+        select (select count(*) from waited) - (select count(*) from looked) into left_over;
+        exit when left_over = 0;
+        perform pg_sleep(0.01);
+    end loop;
+end $$;
+
+-- What the code declares: how the keys of a task's jobs, or of all jobs of a queue, are made. For those who enqueue
+-- without the code: SQL, and schedules.
+create table sereno.key_rules (
+    kind         text not null check (kind in ('task', 'queue')),
+    name         text not null,
+    rule         jsonb not null,
+    declared_by  text not null,
+    primary key (kind, name)
+);
+
+-- A template filled in: {tenant}, {task}, {queue} and the arguments by name. What is filled in is not read again.
+create function sereno.fill_in(template text, task text, queue text, tenant text, args jsonb) returns text
+    language sql immutable as $$
+    select coalesce(string_agg(
+        case part[1]
+            when '{tenant}' then coalesce(tenant, '') when '{task}' then task when '{queue}' then queue
+            else case when part[1] ~ '^\{[^{}]+\}$' then coalesce(args ->> substr(part[1], 2, length(part[1]) - 2), '')
+                      else part[1] end
+        end, '' order by number), '')
+    from regexp_matches(template, '\{[^{}]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
+    $$;
+
+-- The same, never too long for an index: the program refuses what is cut short here.
+create function sereno.fill(template text, task text, queue text, tenant text, args jsonb) returns text
+    language sql immutable as $$
+    select case when octet_length(filled) > 600 or length(filled) > 500 then left(filled, 100) || md5(filled) else filled end
+    from sereno.fill_in(template, task, queue, tenant, args) as filled
+    $$;
+
+create function sereno.keys_for(task text, queue text, tenant text, args jsonb) returns jsonb
+    language plpgsql as $$
+declare
+    wanted  record;
+    found   jsonb := '{}';
+    limits  jsonb;
+begin
+    for wanted in
+        select rule from sereno.key_rules
+        where (kind = 'queue' and name = keys_for.queue) or (kind = 'task' and name = keys_for.task) order by kind
+    loop
+        args := coalesce(wanted.rule -> 'defaults', '{}') || coalesce(keys_for.args, '{}');
+        if wanted.rule ? 'fair' then
+            found := found || jsonb_build_object('fair', sereno.fill(wanted.rule ->> 'fair', task, queue, tenant, args));
+        end if;
+        if wanted.rule ? 'order' then
+            found := found || jsonb_build_object('order', sereno.fill(wanted.rule ->> 'order', task, queue, tenant, args));
+        end if;
+        if wanted.rule ? 'blocks' then
+            found := found || jsonb_build_object('blocks', true);
+        end if;
+        select jsonb_agg(jsonb_build_array(
+                   item ->> 0, sereno.fill(item ->> 1, task, queue, tenant, args),
+                   case when sereno.fill(item ->> 2, task, queue, tenant, args) ~ '^[0-9]{1,7}$'
+                        then greatest(1, least(1000000, sereno.fill(item ->> 2, task, queue, tenant, args)::integer))
+                        else 1 end))
+        into limits
+        from jsonb_array_elements(wanted.rule -> 'limits') as item;
+        if limits is not null then
+            found := found || jsonb_build_object('limits', limits || coalesce((
+                select jsonb_agg(item) from jsonb_array_elements(found -> 'limits') as item
+                where item ->> 0 not in (select given ->> 0 from jsonb_array_elements(limits) as given)), '[]'));
+        end if;
+    end loop;
+    if found = '{}' then
+        return null;
+    end if;
+    if found ? 'limits' then
+        found := found || jsonb_build_object('limits', (
+            select jsonb_agg(item order by (item ->> 0) collate "C") from jsonb_array_elements(found -> 'limits') as item));
+    end if;
+    return found;
+end $$;
 
 -- What wake-ups say is written on their lanes; a lane that is new is made from one of its jobs. A lane that a claim holds
 -- is left for the next time, with its wake-ups. One at a time does this, the others go on. Answers how many wake-ups there
@@ -172,6 +414,17 @@ create function sereno.due_limiters(queues text[], moment timestamptz) returns s
     limit 100
     $$;
 
+-- How many slots are taken by those of a list that still run.
+create function sereno.slots_taken(held bigint[]) returns bigint
+    language sql stable as $$
+    select coalesce(sum(taken), 0)::bigint
+    from (select least(-min(number) filter (where number < 0), count(jobs.id)) as taken
+          from (select number, count(*) filter (where number < 0) over (order by place) as party
+                from unnest(held) with ordinality as list(number, place)) as each
+          left join sereno.jobs on jobs.id = number and state = 'running'
+          group by party) as party
+    $$;
+
 -- The first half of a claim: lanes in turn that have work, and those behind limiters that came free, with their limiters. Limiters
 -- are locked or left alone; nobody waits here. So are lanes that take fair turns; others are only read, from where the last
 -- claim of the same worker ended, and around. Each step is a statement of its own, so that it sees what was committed
@@ -182,6 +435,7 @@ create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
     moment       timestamptz := sereno.now();
+    locked_at    timestamptz;
     open_to      text[];
     own          json;
     free         bigint[];
@@ -231,7 +485,7 @@ begin
 
     with unfair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, room integer, bands jsonb)
+        from jsonb_to_recordset(asked) as wanted(queue text, lanes integer, bands jsonb)
         cross join lateral (
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
@@ -241,16 +495,16 @@ begin
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn > step.after
-                 order by lanes.turn limit wanted.room)
+                 order by lanes.turn limit wanted.lanes)
                 union all
                 (select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                         null::bigint as behind
                  from sereno.lanes
                  where has_work and waits_for is null and lanes.queue = wanted.queue and lanes.band = step.band
                    and lanes.turn <= step.after
-                 order by lanes.turn limit wanted.room)
+                 order by lanes.turn limit wanted.lanes)
             ) as candidate
-            limit wanted.room
+            limit wanted.lanes
         ) as lane
         where wanted.queue = any(open_to)
     ),
@@ -300,21 +554,23 @@ begin
         select id from sereno.limiters where id = any(limiter_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
+    -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
+    locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
                limiters.id, case when limit_name is null then 'order' else coalesce(kind, 'unknown') end,
                case when limit_name is null then 1 else slots end, units / period, burst,
                case when kind = 'rate' then
                    least(burst, coalesce(tokens, burst)
-                         + greatest(0, extract(epoch from moment - used_at)) * units / period) end,
-               greatest(extract(epoch from closed_until - moment),
-                        case when kind = 'rate' then extract(epoch from look_at - moment) end, 0),
-               to_json(held), looks))
+                         + greatest(0, extract(epoch from locked_at - used_at)) * units / period) end,
+               greatest(extract(epoch from closed_until - locked_at),
+                        case when kind = 'rate' then extract(epoch from look_at - locked_at) end, 0),
+               to_json(held), looks, limiters.xmin::text::bigint))
     into limiter_list
     from sereno.limiters left join sereno.limits on limits.name = limit_name
     where limiters.id = any(free || locked_ids);
 
-    return json_build_array(moment, sereno.micros(moment), coalesce(lane_list, '[]'), coalesce(limiter_list, '[]'),
+    return json_build_array(locked_at, sereno.micros(locked_at), coalesce(lane_list, '[]'), coalesce(limiter_list, '[]'),
         coalesce(free_list, '[]'), coalesce(own, '{}'), coalesce(missed, '[]'), coalesce(elsewhere, '[]'),
         coalesce(cardinality(locked_ids), 0) < cardinality(limiter_ids)
             and exists (select unnest(limiter_ids) except select id from sereno.limiters where id = any(limiter_ids)),
@@ -323,14 +579,17 @@ end $$;
 
 -- The second half, after the jobs were picked. Limiters note whom they let in. Lanes that have no more rest; those that must
 -- wait, or need no longer, or had their fair turn, say so; the rest is as it was, and is not written. Whether a lane has more
--- is asked with its lock in hand: a job that came meanwhile left a wake-up, which is read under the same lock.
+-- is asked with its lock in hand: a job that came meanwhile left a wake-up, which is read under the same lock. It is asked
+-- from the floor of the lane on first, where the next one is; below it, there may be some that were passed over. A wake-up
+-- that lowered the floor since it was seen has its way.
 create function sereno.write_lanes(
     moment timestamptz,
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
     changed bigint[], waits bigint[], bands smallint[], turns double precision[], priorities smallint[], seqs bigint[],
+    seen_priorities smallint[], seen_seqs bigint[],
     limiter_ids bigint[], held text[], tokens double precision[], look_in double precision[], exact boolean[], looks integer[],
     share_queues text[], share_keys text[], clocks double precision[]
-) returns void
+) returns text
     language plpgsql as $$
 declare
     ended   bigint[];
@@ -364,15 +623,27 @@ begin
         update sereno.lanes
         set has_work = (select true from sereno.jobs
                         where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
+                          and jobs.lane = lanes.id and (jobs.priority, jobs.ready_seq) >= (next.priority, next.seq)
+                        limit 1) is not null
+                    or (select true from sereno.jobs
+                        where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue
                           and jobs.lane = lanes.id
                         limit 1) is not null,
-            waits_for = case when move.id is null then lanes.waits_for else move.waits end,
-            band = coalesce(move.band, lanes.band), turn = coalesce(move.turn, lanes.turn),
-            floor_priority = coalesce(move.priority, 0), floor_seq = coalesce(move.seq, 0), served_at = sereno.now()
-        from unnest(locked) as own(id)
-        left join unnest(changed, waits, bands, turns, priorities, seqs)
-            as move(id, waits, band, turn, priority, seq) on move.id = own.id
-        where lanes.id = any(locked) and lanes.id = own.id;
+            waits_for = case when next.is_moved then next.waits else lanes.waits_for end,
+            band = coalesce(next.band, lanes.band), turn = coalesce(next.turn, lanes.turn),
+            floor_priority = next.priority, floor_seq = next.seq, served_at = sereno.now(),
+            passed_over = lanes.passed_over and (next.priority, next.seq) > (0, 0)
+        from (
+            select own.id, move.id is not null as is_moved, move.waits, move.band, move.turn,
+                   case when keeps then own.floor_priority else move.priority end as priority,
+                   case when keeps then own.floor_seq else move.seq end as seq
+            from sereno.lanes as own
+            left join unnest(changed, waits, bands, turns, priorities, seqs, seen_priorities, seen_seqs)
+                as move(id, waits, band, turn, priority, seq, seen_priority, seen_seq) on move.id = own.id
+            cross join lateral (select move.id is null or (own.floor_priority, own.floor_seq) < (move.seen_priority, move.seen_seq)) as f(keeps)
+            where own.id = any(locked)
+        ) as next
+        where lanes.id = any(locked) and lanes.id = next.id;
     end if;
 
     if cardinality(share_keys) > 0 then
@@ -384,4 +655,41 @@ begin
                   where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
         where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
+    -- By which those limiters are known again that nobody else has written since.
+    return pg_current_xact_id()::xid::text;
 end $$;
+
+-- The floors of these lanes were written behind jobs that may have to be looked at again.
+create function sereno.mark_passed_over(ids bigint[]) returns void
+    language sql as $$
+    update sereno.lanes set passed_over = true
+    where id = any(array(select id from sereno.lanes where id = any(ids) and not passed_over order by id for update skip locked))
+    $$;
+
+-- Lanes whose floor has passed over jobs are read from the beginning again.
+create function sereno.reread_lanes() returns bigint
+    language sql as $$
+    with woken as (
+        insert into sereno.lane_wakes (lane, queue, priority, ready_seq)
+        select lanes.id, lanes.queue, first.priority, first.ready_seq
+        from sereno.lanes cross join lateral (
+            select priority, ready_seq from sereno.jobs
+            where state = 'ready' and jobs.lane is not null and jobs.queue = lanes.queue and jobs.lane = lanes.id
+            order by priority, ready_seq limit 1) as first
+        where lanes.passed_over and lanes.has_work
+          and (first.priority, first.ready_seq) < (lanes.floor_priority, lanes.floor_seq)
+        returning lane)
+    select count(*) from woken
+    $$;
+
+-- With the rights of the owner: a role that may end a pause need not be able to write to lanes.
+create function sereno.reread_lanes_of_resumed() returns trigger
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform sereno.reread_lanes();
+    return null;
+end $$;
+
+-- Runs for every statement that ends a pause.
+create trigger reread_lanes after delete on sereno.pauses
+    for each statement execute function sereno.reread_lanes_of_resumed();

@@ -1,5 +1,3 @@
--- Stored procedures that jobs may call, and what each call brought.
-
 -- A name is resolved to one exact signature when somebody allows it; a call that finds another one is refused.
 -- `given`: parameters that get a fact of the job, such as {"run": "job"}, and that nobody else can set.
 -- The timeouts are seconds: of the statement, and of each wait for a lock.

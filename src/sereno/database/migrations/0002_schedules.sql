@@ -1,33 +1,12 @@
--- Schedules: rows that say when to make which job; their fires; and who keeps time.
-
--- Instants travel between PostgreSQL and Python as whole microseconds: exact on both sides.
-create function sereno.micros(at timestamptz) returns bigint
-    language sql stable parallel safe
-    begin atomic
-        select (extract(epoch from at) * 1000000)::bigint;
-    end;
-
-create function sereno.instant(micros bigint) returns timestamptz
-    language sql immutable parallel safe
-    begin atomic
-        select timestamptz 'epoch' + micros * interval '1 microsecond';
-    end;
-
-create function sereno.span(micros bigint) returns interval
-    language sql immutable parallel safe
-    begin atomic
-        select micros * interval '1 microsecond';
-    end;
-
 create table sereno.schedules (
-    id               bigint generated always as identity primary key,
+    id               bigint generated always as identity primary key with (fillfactor = 75),
     -- Null when nothing is to come: paused, disabled, parked, finished, or waiting for a run to end.
     next_run_at      timestamptz,
     -- False when written by SQL or changed by hand: the scheduler works out the first instant and fires nothing.
     planned          boolean not null default true,
     state            text not null default 'enabled'
                      check (state in ('enabled', 'paused', 'disabled', 'parked', 'finished')),
-    key              text not null,
+    key              text collate "C" not null,
     rule             jsonb not null check (jsonb_typeof(rule) = 'object'),
     -- Where inside its spread it fires, in microseconds.
     shift            bigint not null default 0,
@@ -87,14 +66,15 @@ create table sereno.schedules (
     skipped          jsonb not null default '{}',
     -- How many fires were how late: bucket n holds those up to 2^n ms.
     lateness         integer[] not null default '{0}',
+    last_base_at     timestamptz,
 
-    constraint schedules_key unique (key),
+    constraint schedules_key unique (key) with (fillfactor = 75),
     constraint schedules_next check (next_run_at is null or state = 'enabled')
 ) with (
     fillfactor = 80,
-    autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_scale_factor = 0.1
 );
 
 -- The only index that a tick walks: its cost follows what is due, not what exists.
@@ -102,6 +82,8 @@ create index schedules_due on sereno.schedules (next_run_at) where next_run_at i
 -- Enabled, and nothing to come before a run ends.
 create index schedules_waiting on sereno.schedules (id) where state = 'enabled' and next_run_at is null;
 create index schedules_held on sereno.schedules (id) where held_at is not null;
+-- Fires that waited and are free: however many wait, only these are looked at.
+create index schedules_free on sereno.schedules (id) where held_at is not null and held_free;
 create index schedules_tenant on sereno.schedules (tenant, key) where tenant is not null;
 create index schedules_declared on sereno.schedules (declared_by) where declared_by is not null;
 create index schedules_trouble on sereno.schedules (state, id) where state in ('parked', 'disabled');
@@ -130,6 +112,7 @@ create table sereno.fires (
 ) partition by range (planned_at);
 
 create table sereno.fires_default partition of sereno.fires default;
+
 create index fires_skipped on sereno.fires (schedule_id, planned_at) where reason is not null;
 
 -- Where a run of a schedule ended; the scheduler reads it and forgets it. Append-only, so that nobody who settles jobs
@@ -142,18 +125,6 @@ create table sereno.schedule_ends (
     finished_at  timestamptz not null,
     error        text
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-
-alter table sereno.jobs
-    add column schedule_id bigint,
-    add column planned_at timestamptz,
-    add column stands_for integer;
-create index jobs_schedule on sereno.jobs (schedule_id) where schedule_id is not null;
-
-alter table sereno.history
-    add column schedule_id bigint,
-    add column planned_at timestamptz,
-    add column stands_for integer;
-create index history_schedule on sereno.history (schedule_id, finished_at) where schedule_id is not null;
 
 -- Who keeps time. Any number of schedulers may run; one leads, so that the others can sleep. The fence rises with every
 -- new leader: what an old one writes about itself afterwards changes nothing.
@@ -173,33 +144,6 @@ create table sereno.leases (
     zones          text
 ) with (fillfactor = 50);
 
--- Partitions by the day, for history and fires alike: made ahead of time, dropped whole. Both need a lock that a long
--- look at the table holds up, and everybody who writes would queue behind the wait: so they give up within a second.
-create function sereno.make_day_partition(parent text, moment text, day date) returns boolean
-    language plpgsql set lock_timeout = '1s' as $$
-declare
-    name text := parent || '_' || to_char(day, 'YYYYMMDD');
-    from_at timestamptz := day::timestamp at time zone 'UTC';
-    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
-begin
-    -- Two workers may get here together.
-    perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
-    if to_regclass(format('sereno.%I', name)) is not null then
-        return false;
-    end if;
-    execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
-    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
-    execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
-                   'insert into sereno.%I select * from moved',
-                   parent || '_default', moment, from_at, moment, to_at, name);
-    execute format('alter table sereno.%I attach partition sereno.%I for values from (%L) to (%L)',
-                   parent, name, from_at, to_at);
-    return true;
-end $$;
-
-create or replace function sereno.make_history_partition(day date) returns boolean
-    language sql as $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
-
 create function sereno.drop_fires_partition(name text) returns void
     language plpgsql set lock_timeout = '1s' as $$
 begin
@@ -209,26 +153,31 @@ begin
     execute format('drop table sereno.%I', name);
 end $$;
 
--- A day of attempts goes after the day of history: until then its jobs are there.
-create function sereno.drop_attempts_partition(name text) returns void
-    language plpgsql set lock_timeout = '1s' as $$
-begin
-    if name !~ '^attempts_[0-9]{8}$' then
-        raise exception '% is not a partition of the attempts', name;
-    end if;
-    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
-        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
-    end if;
-    execute format('drop table sereno.%I', name);
-end $$;
-
-select sereno.make_day_partition('attempts', 'kept_from', day::date)
-from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
-                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
-
 select sereno.make_day_partition('fires', 'planned_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+-- Seconds that a person or a program can count; SQL knows others.
+create function sereno.finite(seconds double precision) returns double precision
+    language sql immutable parallel safe
+    begin atomic
+        select case when seconds > '-infinity' and seconds < 'infinity' then seconds end;
+    end;
+
+-- The interval of a rule, where it is a number of seconds that a date can bear; words are read by Python alone.
+create function sereno.interval_of(rule jsonb) returns interval
+    language sql immutable parallel safe
+    begin atomic
+        select case when jsonb_typeof(rule -> 'interval') = 'number' and (rule ->> 'interval')::numeric between 0 and 1e11
+                    then (rule ->> 'interval')::double precision * interval '1 second' end;
+    end;
+
+-- The same rule, whatever spread it was given since.
+create function sereno.keeps_rule(before jsonb, after jsonb) returns boolean
+    language sql immutable parallel safe
+    begin atomic
+        select before - 'spread' = after - 'spread';
+    end;
 
 -- A schedule that becomes due before the leader looks again is worth a word to it. When it looks is not asked: it may
 -- look between this and the commit, and go to sleep for its few seconds.
@@ -248,6 +197,17 @@ create function sereno.returns_to_work(state text, note text, wanted text) retur
         -- Never null, also where the schedule has no note: its callers negate it.
         select state = 'disabled' and note is not distinct from 'left the code' and wanted = 'enabled';
     end;
+
+-- What the code declares is the code's.
+create function sereno.check_schedule(key text) returns void
+    language plpgsql stable as $$
+begin
+    if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
+       and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
+        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Choose another key.';
+    end if;
+end $$;
 
 -- For psql and other languages:
 --   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *', tz => 'America/Sao_Paulo');
@@ -270,7 +230,7 @@ create function sereno.schedule(
 ) returns bigint
     language plpgsql as $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     rule jsonb;
     found_id bigint;
 begin
@@ -278,6 +238,7 @@ begin
         raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
+    perform sereno.check_task(task), sereno.check_schedule(key);
     rule := case
         when cron is not null then jsonb_build_object('kind', 'cron', 'expression', cron, 'tz', tz)
         when daily is not null then jsonb_build_object('kind', 'daily', 'at', daily, 'tz', tz)
@@ -289,22 +250,42 @@ begin
     values (schedule.key, schedule.task, schedule.args, rule, schedule.queue, schedule.priority, schedule.tenant,
             schedule.unique_key, schedule.missed, schedule.overlap,
             concat(schedule.args::text, schedule.unique_key) ~ '\{(fire|date|key|tenant)[:}]', false, moment, moment,
-            moment, current_user)
+            moment, sereno.caller())
     on conflict on constraint schedules_key do update
-        set task = excluded.task, args = excluded.args, rule = excluded.rule, queue = excluded.queue,
-            priority = excluded.priority, tenant = excluded.tenant, unique_key = excluded.unique_key,
-            missed = excluded.missed, overlap = excluded.overlap, templated = excluded.templated, shift = 0,
-            planned = false, changed_at = moment, changed_by = excluded.changed_by,
+        set task = excluded.task, args = excluded.args, queue = excluded.queue, priority = excluded.priority,
+            tenant = excluded.tenant, unique_key = excluded.unique_key, missed = excluded.missed,
+            overlap = excluded.overlap, templated = excluded.templated,
+            rule = case when sereno.keeps_rule(s.rule, excluded.rule) then s.rule else excluded.rule end,
+            shift = case when sereno.keeps_rule(s.rule, excluded.rule) then s.shift else 0 end,
+            changed_at = moment, changed_by = excluded.changed_by,
+            note = case when s.state in ('parked', 'finished') then null else s.note end,
             state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
-            next_run_at = case when s.state in ('paused', 'disabled') then null else moment end
+            planned = s.planned and s.state = 'enabled'
+                      and (sereno.keeps_rule(s.rule, excluded.rule) or coalesce(s.paused_until > moment, false)),
+            next_run_at = case
+                when s.state in ('paused', 'disabled') then null
+                -- Said again, or asleep for a while: as it was.
+                when s.state = 'enabled'
+                     and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment) then s.next_run_at
+                else moment end
+        where (s.task, s.args, s.queue, s.priority, s.tenant, s.unique_key, s.missed, s.overlap)
+              is distinct from (excluded.task, excluded.args, excluded.queue, excluded.priority, excluded.tenant,
+                                excluded.unique_key, excluded.missed, excluded.overlap)
+           or not sereno.keeps_rule(s.rule, excluded.rule)
     returning id into found_id;
-    perform sereno.wake_scheduler(moment);
+    if found_id is null then
+        -- Said again, and nothing is new.
+        select id into found_id from sereno.schedules s where s.key = schedule.key;
+    else
+        perform sereno.wake_scheduler(moment);
+    end if;
     return found_id;
 end $$;
 
 create function sereno.unschedule(key text) returns boolean
     language plpgsql as $$
 begin
+    perform sereno.check_schedule(key);
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
 end $$;
