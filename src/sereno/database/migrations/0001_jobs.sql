@@ -1,5 +1,10 @@
+-- Jobs: live jobs, attempts, the history of finished jobs, the sessions that run them, and enqueueing from SQL.
+-- The schema name is written literally; migrating into another schema replaces the token "sereno." when the file is
+-- loaded.
+
 create schema if not exists sereno;
 
+-- The applied migrations; an applied file is never edited, which the checksum proves.
 create table sereno.migrations (
     number      integer primary key,
     name        text not null,
@@ -7,29 +12,30 @@ create table sereno.migrations (
     applied_at  timestamptz not null default pg_catalog.now()
 );
 
--- Time travel for tests: one row moves the only clock that decides anything. Empty in production.
+-- Clock offset for tests: one row shifts the only clock that the queries use. Empty in production.
 create table sereno.clock (
     one_row  boolean primary key default true check (one_row),
     ahead    interval not null
 );
 
--- When the statement began, not the transaction: a delay that is asked for late in a long transaction is not shorter.
--- Stable, so that it serves as a bound of an index scan.
+-- Return the start of the statement, not of the transaction, so that a delay requested late in a long transaction is
+-- not shortened. Stable, so that it can bound an index scan.
 create function sereno.now() returns timestamptz
     language sql stable parallel safe
     begin atomic
         select pg_catalog.statement_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
--- The same clock at the moment of the call, for functions that may be called late in a long statement, such as a block
--- or a procedure of the caller's. Volatile: read once into a variable, never inside a condition.
+-- Return the same clock at the moment of the call, for functions that may be called late in a long statement, such as
+-- a DO block or a caller's procedure. Volatile: read it once into a variable, never inside a condition.
 create function sereno.clock_now() returns timestamptz
     language sql volatile parallel safe
     begin atomic
         select pg_catalog.clock_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
--- Whoever waits for a moment hears when a test has moved the clock, instead of waiting for the next look.
+-- Notify processes that wait for an instant when a test has moved the clock, instead of leaving them to their next
+-- poll.
 create function sereno.tell_of_clock() returns trigger
     language plpgsql as $$
 begin
@@ -40,26 +46,32 @@ end $$;
 create trigger clock_moved after insert or update or delete on sereno.clock
     for each statement execute function sereno.tell_of_clock();
 
--- Instants travel between PostgreSQL and Python as whole microseconds: exact on both sides.
+-- Return an instant in microseconds since the epoch. PostgreSQL and Python exchange instants as whole microseconds,
+-- which are exact on both sides.
 create function sereno.micros(at timestamptz) returns bigint
     language sql stable parallel safe
     begin atomic
         select (extract(epoch from at) * 1000000)::bigint;
     end;
 
+-- Return the instant of a number of microseconds since the epoch.
 create function sereno.instant(micros bigint) returns timestamptz
     language sql immutable parallel safe
     begin atomic
         select timestamptz 'epoch' + micros * interval '1 microsecond';
     end;
 
+-- Return the interval of a number of microseconds.
 create function sereno.span(micros bigint) returns interval
     language sql immutable parallel safe
     begin atomic
         select micros * interval '1 microsecond';
     end;
 
--- One life of one worker process. Death is one-way: alive -> closed | dead.
+-- One run of one worker process. The end is final: alive -> closed | dead.
+-- `opened_by`: the role that opened the session by SQL; null for a worker in Python. `lease`: seconds, for sessions
+-- opened by SQL. `look_back_at`: until then, claims start at the floors (see learn_floors). `passed_over`: where
+-- claims continue behind jobs that they cannot take (see pass_over); null when nothing was passed over.
 create table sereno.sessions (
     id           bigint generated always as identity primary key,
     state        text not null default 'alive' check (state in ('alive', 'closed', 'dead')),
@@ -74,8 +86,8 @@ create table sereno.sessions (
     seen_at      timestamptz not null default sereno.now(),
     lease_until  timestamptz not null,
     ended_at     timestamptz,
-    -- What the session last said of its jobs, for those who find it dead: ids that it had not begun, and the suspects that ran
-    -- alone, with their attempts.
+    -- Reported by the session for the rescue of its jobs should it die: ids of claimed jobs that it had not begun,
+    -- and the suspects that ran alone, with their attempt.
     waiting      bigint[] not null default '{}',
     suspects     jsonb not null default '{}',
     opened_by    text,
@@ -85,27 +97,30 @@ create table sereno.sessions (
 ) with (fillfactor = 50);
 
 create index sessions_alive on sereno.sessions (id) where state = 'alive';
--- Enqueue asks one question: is anybody asleep who should be woken?
+-- Read by every enqueue: is there an idle session to wake?
 create index sessions_idle on sereno.sessions (id) where idle;
 
--- Drawn whenever a row becomes ready, so that a claim can start where the last one stood (the claim floor).
+-- Assigned whenever a job becomes ready, so that a claim can start where the last one stopped (the claim floor).
 create sequence sereno.ready_seq;
 
--- Tags are shown with every job of a list: at most 50, of at most 200 characters.
+-- Return whether tags are within bounds. Lists show them with every job: at most 50, of at most 200 characters.
 create function sereno.are_tags(tags text[]) returns boolean
     language sql immutable as $$
     select cardinality(tags) <= 50
            and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
 $$;
 
--- JSON that every reader can take in: lists and objects inside each other, at most a hundred. A type of its own and not a
--- check of the table, because a check is evaluated again whenever a row is claimed or moved. What is shorter than 800
--- bytes cannot be that deep (each level takes 8), unless it was compressed elsewhere, and is not looked through.
+-- JSON nested at most 100 levels deep, which every parser accepts. A domain and not a check of the table, because a
+-- check is evaluated again whenever a row is claimed or moved. A value below 800 bytes cannot be that deep (each
+-- level takes 8) unless it was compressed elsewhere, so it is not searched.
 create domain sereno.bounded_json as jsonb
     constraint nested_at_most_100_deep check (
         (pg_column_size(value) < 800 and pg_column_compression(value) is null)
         or not jsonb_path_exists(value, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")'));
 
+-- Live jobs only; finished jobs are moved to the history. `schedule_id`, `planned_at`, `stands_for`: the schedule and
+-- fire that made the job. `lane`, `order_id`, `keys`: the lane and order of a job with limits, and the keys that they
+-- are derived from; null for a plain job.
 create table sereno.jobs (
     id                bigint generated by default as identity primary key,
     ready_seq         bigint,
@@ -157,13 +172,13 @@ create index jobs_running on sereno.jobs (session_id) where state = 'running';
 create unique index jobs_unique on sereno.jobs (task, unique_key, tenant) nulls not distinct where unique_key is not null;
 create index jobs_schedule on sereno.jobs (schedule_id) where schedule_id is not null;
 create index jobs_lane on sereno.jobs (queue, lane, priority, ready_seq) where state = 'ready' and lane is not null;
--- The first of a key is its head, whatever its state: while it waits for a retry, those behind it wait too.
+-- The first job of an order is its head, whatever its state: while it waits for a retry, the jobs behind it wait too.
 create index jobs_in_order on sereno.jobs (order_id, id) where order_id is not null;
--- Who has no trace pays nothing for these. A number stands for the text: it is a third as long, and SQL may write longer
--- texts than an index takes.
+-- Rows without a trace are not in these trace indexes. The hash stands for the text: it is a third as long, and SQL
+-- callers may write texts that are too long for an index.
 create index jobs_trace on sereno.jobs (hashtext(trace), id) where trace is not null;
 
--- Queues with ready jobs, from queue to queue along both indexes.
+-- Return the queues that have ready jobs, by skipping from queue to queue along both indexes.
 create function sereno.ready_queues() returns setof text
     language sql stable as $$
     with recursive plain(queue) as (
@@ -183,7 +198,7 @@ create function sereno.ready_queues() returns setof text
     select queue from plain where queue is not null union select queue from limited where queue is not null
     $$;
 
--- A key that outlives its job: unique for a period, or for ever.
+-- A unique key that outlives its job: for a period, or for ever.
 create table sereno.unique_keys (
     task        text not null,
     unique_key  text not null,
@@ -195,10 +210,10 @@ create table sereno.unique_keys (
 
 create index unique_keys_until on sereno.unique_keys (until) where until < 'infinity';
 
--- Every try but the last; the last one is the history row itself. Kept by the day, as the history is. `kept_from`: the moment
--- whose day the row belongs to. That is when it was written, and once its job has outlived that day, when the job ended
--- (see jobs/attempt_partitions.sql). The fence uses a number once for a job; a key cannot say so over all days,
--- and `sereno verify` checks it.
+-- All attempts but the last, which is the history row itself. Partitioned by day like the history. `kept_from`: the
+-- instant that assigns the row to a day: when it was written, or, for a job that outlived that day, when the job
+-- ended (see jobs/attempt_partitions.sql). The claim fence uses each attempt number of a job once; no unique key can
+-- enforce that across partitions, so `sereno verify` checks it.
 create table sereno.attempts (
     job_id         bigint not null,
     number         integer not null,
@@ -220,7 +235,7 @@ create table sereno.attempts_default partition of sereno.attempts default;
 
 create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
 
--- What a job remembers between attempts, and what it says of itself while it runs.
+-- Results of steps, retained between the attempts of a job.
 create table sereno.steps (
     job_id   bigint not null,
     name     text not null,
@@ -230,6 +245,7 @@ create table sereno.steps (
     primary key (job_id, name)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
+-- The progress that a running job reports.
 create table sereno.progress (
     job_id      bigint primary key,
     attempt     integer not null,
@@ -238,6 +254,7 @@ create table sereno.progress (
     updated_at  timestamptz not null default sereno.now()
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
+-- Finished jobs. `fingerprint`: the group of the error that ended the job (see error_groups); null for a success.
 create table sereno.history (
     id             bigint not null,
     session_id     bigint,
@@ -273,38 +290,40 @@ create table sereno.history (
 
 create index history_id on sereno.history (id);
 
--- Dead letters stay until a person decides; the rest leaves by the day.
+-- Dead letters stay until an operator retries or deletes them; the rest is dropped or archived by the day.
 create table sereno.history_dead partition of sereno.history for values in ('dead');
 
 create table sereno.history_done partition of sereno.history for values in ('succeeded', 'cancelled')
     partition by range (finished_at);
 
--- Nothing is refused when maintenance did not run: the default partition takes it, and maintenance moves it later.
+-- Takes rows of days that have no partition yet, so that settling never fails when maintenance did not run;
+-- maintenance moves them later.
 create table sereno.history_done_default partition of sereno.history_done default;
 
 create index history_schedule on sereno.history (schedule_id, finished_at) where schedule_id is not null;
 create index history_trace on sereno.history (hashtext(trace), id) where trace is not null;
--- A dead letter that blocks its key.
+-- Dead letters that block the jobs behind them in an order.
 create index history_dead_blocks on sereno.history_dead (queue, (keys ->> 'order')) where keys ? 'blocks';
--- What died lately, without reading all that ever died.
+-- For alerts: recent dead letters, without reading all of them.
 create index history_dead_finished on sereno.history_dead (finished_at);
--- Of dead letters alone: a job that was cancelled did not end by a failure.
+-- Dead letters only: a cancelled job did not end by a failure.
 create index history_dead_fingerprint on sereno.history_dead (fingerprint, id) where fingerprint is not null;
 
--- Stopped by an operator: a queue, a task or a tenant.
+-- Queues, tasks and tenants that an operator has paused.
 create table sereno.pauses (
     kind       text not null check (kind in ('queue', 'task', 'tenant')),
     name       text not null,
     paused_at  timestamptz not null default sereno.now(),
     paused_by  text not null,
     note       text,
-    -- Paused with a token of that tenant, who may lift it. Not told by the name in paused_by, which anybody may choose.
+    -- Paused with a token of that tenant, which may therefore resume it. Not derived from paused_by, a name that any
+    -- caller may choose.
     by_tenant  boolean not null default false check (not by_tenant or kind = 'tenant'),
     primary key (kind, name)
 );
 
--- Every change made by a person, written in the transaction that makes it. `login`: the database login that wrote the row.
--- No role may set it, so a worker cannot write a row that passes for the server's.
+-- Every change made by an operator, written in the transaction that makes it. `login`: the database login that wrote
+-- the row. No role may set it, so a worker cannot forge a row of the server.
 create table sereno.audit (
     id       bigint generated always as identity primary key,
     at       timestamptz not null default sereno.now(),
@@ -315,17 +334,18 @@ create table sereno.audit (
     login    text not null default session_user
 );
 
--- Who did what, from the newest on, of one thing.
+-- The changes of one subject, newest first.
 create index audit_subject on sereno.audit (subject, id desc);
 
--- When a maintenance duty was last done, so that one worker of many does it; and how far one got that takes many steps.
+-- When each maintenance duty last ran, so that one worker of many runs it, and the position of a duty that takes
+-- several steps.
 create table sereno.duties (
     name     text primary key,
     done_at  timestamptz not null,
     place    text[]
 );
 
--- Whoever may read one table may read the other.
+-- Grant SELECT on the target to every role that has it on the source.
 create function sereno.share_reading(source regclass, target regclass) returns void
     language plpgsql as $$
 declare
@@ -340,9 +360,9 @@ begin
     end loop;
 end $$;
 
--- Partitions by the day, for history and fires alike: made ahead of time, dropped whole. Both need a lock that a long
--- look at the table holds up, and everybody who writes would queue behind the wait: so they give up within a second.
--- A day of its own, as open to readers as its parent.
+-- Create the partition of a day, with the read privileges of its parent; return false if it exists. Partitions are
+-- created ahead of time and dropped whole. Both need a lock that a long read of the table delays, and every writer
+-- would queue behind the wait, so these functions give up after one second.
 create function sereno.make_day_partition(parent text, moment text, day date) returns boolean
     language plpgsql set lock_timeout = '1s' as $$
 declare
@@ -350,17 +370,17 @@ declare
     from_at timestamptz := day::timestamp at time zone 'UTC';
     to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
 begin
-    -- Two workers may get here together.
+    -- Two workers may call this at the same time: the second one waits, then finds the partition.
     perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
     if to_regclass(format('sereno.%I', name)) is not null then
         return false;
     end if;
-    -- Whoever writes waits here, before its rows are given a partition. A row that already stood before the default one
-    -- would be refused there: it belongs to this day now.
+    -- Writers wait here, before their rows are routed to a partition. A row that was already routed to the default
+    -- partition would be refused there once this day is attached.
     execute format('lock table sereno.%I in share row exclusive mode', parent);
     execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
     perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
-    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
+    -- Rows of this day in the default partition are moved first; ATTACH would be refused otherwise.
     execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
                    'insert into sereno.%I select * from moved',
                    parent || '_default', moment, from_at, moment, to_at, name);
@@ -369,9 +389,11 @@ begin
     return true;
 end $$;
 
+-- Create the history partition of a day.
 create function sereno.make_history_partition(day date) returns boolean
     language sql as $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
 
+-- Drop a day of history.
 create function sereno.drop_history_partition(name text) returns void
     language plpgsql set lock_timeout = '1s' as $$
 begin
@@ -381,7 +403,7 @@ begin
     execute format('drop table sereno.%I', name);
 end $$;
 
--- A day of attempts goes after the day of history: until then its jobs are there.
+-- Drop a day of attempts, after the same day of history: until then the jobs of these attempts are shown.
 create function sereno.drop_attempts_partition(name text) returns void
     language plpgsql set lock_timeout = '1s' as $$
 begin
@@ -394,6 +416,7 @@ begin
     execute format('drop table sereno.%I', name);
 end $$;
 
+-- Maintenance creates the partitions after the first week.
 select sereno.make_history_partition(day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
@@ -402,25 +425,25 @@ select sereno.make_day_partition('attempts', 'kept_from', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
--- Whoever asked, also where a function runs as its owner.
+-- Return the role of the caller, also inside a function that runs as its owner.
 create function sereno.caller() returns text
     language sql stable as $$ select coalesce(nullif(current_setting('role'), 'none'), session_user::text) $$;
 
--- Tasks of ours do what their arguments say; only those may ask for them who can write jobs anyway. The login counts,
--- because it is the one thing that a session cannot change.
+-- Refuse sereno's own tasks, whose arguments decide what they do, to logins that cannot insert jobs anyway. The login
+-- is checked, because it is the one identity that a session cannot change.
 create function sereno.check_task(task text) returns void
     language plpgsql stable as $$
 begin
-    -- Their names are the same in every schema, and this file is not.
+    -- Concatenated, because loading this file into another schema replaces the token "sereno."; the task names stay.
     if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
         raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
             using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
     end if;
 end $$;
 
--- Tells the sleeping workers of a queue; nothing to do when nobody sleeps, because a busy worker looks by itself.
--- A job due within seconds wakes the promoters (an empty payload) instead of waiting for their next look.
--- `set sereno.notify = off` silences it: a transaction that has notified cannot be prepared (two-phase commit).
+-- Wake the idle workers of a queue by NOTIFY; nothing to do when none is idle, because a busy worker polls by itself.
+-- A job due within 10 seconds wakes the promoters (an empty payload) instead of waiting for their next poll. `set
+-- sereno.notify = off` disables it: a transaction that has notified cannot be prepared (two-phase commit).
 create function sereno.tell(queue text, due_in double precision) returns void
     language plpgsql as $$
 begin
@@ -430,13 +453,13 @@ begin
     end if;
 end $$;
 
--- Jobs with a unique key. One JSON value in; out, in the same order, {"id", "created"} per job.
--- Keys are met in one order, so that two callers never wait for each other in a ring.
--- A key is unique within its task and tenant. The index decides, never a look-up:
---   while live   the partial unique index on jobs
---   for a period, or for ever   a row in unique_keys that outlives the job
--- on_conflict: keep (return the existing one), replace (its arguments and time, while it waits), raise (the caller does).
--- As before, with the keys of limits. A key that is null in JSON is no key.
+-- Enqueue jobs that have a unique key: an array of jobs in; out, in the same order, {"id", "created"} per job.
+-- Keys are locked in one order, so that two callers never deadlock.
+-- A key is unique within its task and tenant. An index enforces it, never a query:
+--   while the job is live        the partial unique index on jobs
+--   for a period, or for ever    a row in unique_keys that outlives the job
+-- on_conflict: keep (return the existing job), replace (its arguments and time, while it waits), raise (done by the
+-- caller). `keys`: limit, order and fair keys; a JSON null means none. `by_rules`: derive them from key_rules.
 create function sereno.enqueue_keyed(jobs jsonb) returns jsonb
     language plpgsql as $$
 declare
@@ -445,8 +468,8 @@ declare
     due      timestamptz;
     new_id   bigint;
     found_id bigint;
-    told_queue text;
-    answers  jsonb[] := '{}';
+    its_queue text;
+    results  jsonb[] := '{}';
 begin
     for wanted in
         select * from rows from (jsonb_to_recordset(jobs) as (
@@ -475,7 +498,7 @@ begin
                     select job_id into found_id from sereno.unique_keys held
                     where held.task = wanted.task and held.unique_key = wanted.unique_key
                       and held.tenant is not distinct from wanted.tenant;
-                    -- Its time ran out and it was swept away in between: try once more.
+                    -- The key expired and was deleted in between: try again.
                     continue when found_id is null;
                 end if;
             end if;
@@ -495,11 +518,12 @@ begin
                 returning id into found_id;
                 if found_id = new_id then
                     perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
-                    answers[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
+                    results[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
                     exit;
                 end if;
-                -- A live job has the key. While it waits, lock it, so that it runs after we commit and sees what we did.
-                -- Never lock a running one: its worker would wait for us, and with it everything that it settles.
+                -- A live job has the key. While it waits, lock it, so that it runs after this transaction commits and
+                -- sees its changes. Never lock a running job: its worker, and everything that it settles in the same
+                -- batch, would wait for this transaction.
                 select id into found_id from sereno.jobs live
                 where live.task = wanted.task and live.unique_key = wanted.unique_key
                   and live.tenant is not distinct from wanted.tenant and live.state in ('scheduled', 'ready')
@@ -508,7 +532,7 @@ begin
                     select id into found_id from sereno.jobs live
                     where live.task = wanted.task and live.unique_key = wanted.unique_key
                       and live.tenant is not distinct from wanted.tenant;
-                    -- It finished in between: the key is free again, try once more.
+                    -- The job finished in between, so the key is free again: try again.
                     continue when found_id is null;
                 end if;
                 update sereno.unique_keys held set job_id = found_id
@@ -524,35 +548,36 @@ begin
                     lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
                     order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
                 where id = found_id and state in ('scheduled', 'ready')
-                returning queue into told_queue;
+                returning queue into its_queue;
                 if found then
-                    perform sereno.tell(told_queue, extract(epoch from due - moment));
+                    perform sereno.tell(its_queue, extract(epoch from due - moment));
                 end if;
             end if;
-            answers[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
+            results[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
             exit;
         end loop;
     end loop;
-    return to_jsonb(answers);
+    return to_jsonb(results);
 end $$;
 
--- Jobs with unique keys, unless one of them is in somebody's open transaction: then null, and nothing is written.
--- Patience in seconds.
+-- Enqueue jobs with unique keys, or return null and write nothing when an open transaction holds one of them for
+-- longer than `patience` seconds.
 create function sereno.try_enqueue_keyed(jobs jsonb, patience double precision) returns jsonb
     language plpgsql as $$
 declare
     before text := current_setting('lock_timeout');
-    answers jsonb;
+    results jsonb;
 begin
     perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
-    answers := sereno.enqueue_keyed(jobs);
+    results := sereno.enqueue_keyed(jobs);
     perform set_config('lock_timeout', before, true);
-    return answers;
+    return results;
 exception when lock_not_available then
     return null;
 end $$;
 
--- For psql and triggers: select sereno.enqueue('reconcile', '{"account": "r42"}', tenant => 'r42');
+-- Enqueue a job from psql, a trigger or another language; return its id.
+--   select sereno.enqueue('reconcile', '{"account": "r42"}', tenant => 'r42');
 create function sereno.enqueue(
     task text,
     args jsonb default '{}',

@@ -1,4 +1,13 @@
--- A number to find a lane, a limiter or an order by. Two that meet in one of 2^64 would share a limit, never exceed one.
+-- Limits: concurrency, rate, order and fair sharing.
+--
+-- A job without limits is not affected. A job with limits carries its keys and belongs to a lane: all jobs of a queue
+-- with the same keys. A lane passes through limiters, one for each limit and key; a limiter stores its tokens and the
+-- jobs that it admitted. A claim takes lanes in turn, never their jobs one by one, so exhausted lanes cost nothing:
+-- lanes are woken (open_lanes), taken with their limiters (take_lanes), and written after the decision (write_lanes).
+-- Jobs of one key that one worker claimed together may share slots (see jobs/limits/slot_sharing.py).
+
+-- Return the id of a lane: a hash of its queue and keys. The same goes for limiters and orders below. Two that
+-- collide (1 in 2^64) share a limit and never exceed one.
 create function sereno.lane_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
 
@@ -10,7 +19,8 @@ create function sereno.order_of(queue text, keys jsonb) returns bigint
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
     $$;
 
--- The numbers, which people may change while everything runs. What the code declares is kept beside what holds.
+-- The limits that apply, which operators may change at run time; `declared` stores what the code declares beside
+-- them.
 create table sereno.limits (
     name         text primary key,
     kind         text not null check (kind in ('slots', 'rate')),
@@ -18,7 +28,7 @@ create table sereno.limits (
     units        double precision check (units > 0 and units < 'infinity'),
     period       double precision check (period > 0 and period < 'infinity'),
     burst        double precision check (burst >= 1 and burst < 'infinity'),
-    -- Of a whole queue: holds for all its jobs, also for those that carry no key.
+    -- For a limit of a whole queue: it applies to all jobs of the queue, also to those without keys.
     queue        text,
     key          text not null default '',
     declared     jsonb,
@@ -33,11 +43,12 @@ create table sereno.limits (
 );
 
 create index limits_queue on sereno.limits (queue) where queue is not null;
--- Workers ask with every claim whether anything was changed.
+-- Every claim of a worker checks whether a limit has changed.
 create index limits_changed on sereno.limits (changed_at);
 
--- One limit for one key. `held`: the jobs that it let in; those of them that still run hold its slots, so a slot that
--- nobody gave back is free as soon as its job is no longer running. An order is a limiter of one slot without a limit.
+-- One limit for one key. `held`: the jobs that the limiter admitted. Those of them that still run hold its slots, so
+-- a slot that was not released is free as soon as its job is no longer running. An order is a limiter with one slot
+-- and no limit.
 create table sereno.limiters (
     id            bigint primary key,
     limit_name    text,
@@ -46,26 +57,32 @@ create table sereno.limiters (
     used_at       timestamptz not null default sereno.now(),
     closed_until  timestamptz,
     held          bigint[] not null default '{}',
-    -- When to look at those who wait for it: the next token comes, or nobody told that a slot came back.
+    -- When the lanes that wait for this limiter are next checked: when the next token is due, or in case no release
+    -- of a slot was reported. `looks`: checks in a row that admitted no job; each doubles the time to the next, up to
+    -- a minute.
     look_at       timestamptz,
     looks         integer not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 comment on column sereno.limiters.held is
-    'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
+    'Ids of admitted jobs, each with a slot of its own; those behind a negative number -n share n slots.';
 
 create index limiters_look on sereno.limiters (look_at) where look_at is not null;
 create index limiters_limit on sereno.limiters (limit_name);
 
+-- A lane: all jobs of a queue with the same keys. `turn`: position among the lanes of its band. `waits_for`: the
+-- limiter that refused its next job; null when it is open. `floor_priority`, `floor_seq`: where a claim starts to
+-- read its jobs.
 create table sereno.lanes (
     id              bigint primary key,
     queue           text not null,
     keys            jsonb not null,
-    limiters           bigint[] not null,
+    limiters        bigint[] not null,
     units           integer[] not null,
     order_id        bigint,
     fair            text,
-    -- Bands of priority, as the first job of the lane has it; lanes that take turns by a fair key have a band of their own.
+    -- Priority band, that of the first job of the lane. Lanes with a fair key, which take turns by their clock, have
+    -- the band 10.
     band            smallint not null,
     turn            double precision not null,
     has_work        boolean not null default true,
@@ -79,15 +96,15 @@ create table sereno.lanes (
 
 create index lanes_open on sereno.lanes (queue, band, turn) where has_work and waits_for is null;
 create index lanes_waiting on sereno.lanes (waits_for, turn) where has_work and waits_for is not null;
--- Which fair keys have lanes. Lanes without one are not in it; neither column changes, so updates stay heap-only.
+-- The fair keys that have lanes. Neither column ever changes, so updates of lanes stay heap-only.
 create index lanes_fair on sereno.lanes (queue, fair) where fair is not null;
 create index lanes_idle on sereno.lanes (served_at) where not has_work;
 create index lanes_passed_over on sereno.lanes (id) where passed_over;
 
--- Queues that have lanes: a claim of plain jobs asks whether there is more than that.
+-- Queues that have lanes, which a claim of plain jobs checks to see whether it must claim limited jobs too.
 create table sereno.lane_queues (queue text primary key);
 
--- How much of its turn a fair key has had, and how much weight it has.
+-- Virtual clock of a fair key in a queue: the jobs that it was given, divided by its weight.
 create table sereno.shares (
     queue  text not null,
     key    text not null,
@@ -97,6 +114,7 @@ create table sereno.shares (
 
 create index shares_clock on sereno.shares (queue, clock);
 
+-- Weights of fair keys; a key without a row has weight 1.
 create table sereno.weights (
     key         text primary key,
     weight      double precision not null check (weight between 0.001 and 1000000),
@@ -104,7 +122,8 @@ create table sereno.weights (
     changed_at  timestamptz not null default sereno.now()
 );
 
--- A job with a limit became ready. Appended, never locked: a caller's long transaction holds up nobody's lane.
+-- Wake-ups: a job with limits became ready. Append-only and never locked, so that a caller's long transaction delays
+-- no lane.
 create table sereno.lane_wakes (
     id         bigint generated always as identity primary key,
     lane       bigint not null,
@@ -113,6 +132,7 @@ create table sereno.lane_wakes (
     ready_seq  bigint not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
+-- Record a wake-up for the lane of a job.
 create function sereno.wake_lane() returns trigger
     language plpgsql as $$
 begin
@@ -121,14 +141,15 @@ begin
     return null;
 end $$;
 
--- Whoever makes a job ready, by whatever statement: its lane is woken.
+-- Triggers, so that every statement that makes a job ready wakes its lane.
 create trigger wake_lane_of_new after insert on sereno.jobs
     for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
 
 create trigger wake_lane_of_ready after update on sereno.jobs
     for each row when (new.lane is not null and new.state = 'ready') execute function sereno.wake_lane();
 
--- A job of an order is gone, or a dead letter that blocked its key: the next one may be the head now.
+-- Wake the head of an order after a job of it, or a dead letter that blocked it, is deleted: the next job may be the
+-- head now.
 create function sereno.wake_order() returns trigger
     language plpgsql as $$
 begin
@@ -145,8 +166,9 @@ create trigger wake_order_of_gone after delete on sereno.jobs
 create trigger wake_order_of_freed after delete on sereno.history_dead
     for each row when (old.keys ? 'blocks') execute function sereno.wake_order();
 
--- Numbers of these limits changed: whoever waits for them is looked at again. A limiter that a claim holds is tried again for a
--- moment, never waited for: the claim may be in the same program, and could not go on.
+-- Check again the lanes that wait for these limits, whose numbers have changed. SKIP LOCKED and 20 tries of 10 ms: a
+-- limiter that a claim has locked is not waited for, because that claim may be run by the same program, which could
+-- then not continue.
 create function sereno.look_again(names text[]) returns void
     language plpgsql as $$
 declare
@@ -169,8 +191,8 @@ begin
     end loop;
 end $$;
 
--- What the code declares: how the keys of a task's jobs, or of all jobs of a queue, are made. For those who enqueue
--- without the code: SQL, and schedules.
+-- Rules of the code from which the keys of a task's jobs, or of all jobs of a queue, are made. Used where jobs are
+-- enqueued without the code: by SQL and by schedules.
 create table sereno.key_rules (
     kind         text not null check (kind in ('task', 'queue')),
     name         text not null,
@@ -179,7 +201,7 @@ create table sereno.key_rules (
     primary key (kind, name)
 );
 
--- A template filled in: {tenant}, {task}, {queue} and the arguments by name. What is filled in is not read again.
+-- Return a template with {tenant}, {task}, {queue} and arguments by name filled in. Values are not expanded again.
 create function sereno.fill_in(template text, task text, queue text, tenant text, args jsonb) returns text
     language sql immutable as $$
     select coalesce(string_agg(
@@ -191,13 +213,16 @@ create function sereno.fill_in(template text, task text, queue text, tenant text
     from regexp_matches(template, '\{[^{}]+\}|[^{]+|\{', 'g') with ordinality as found(part, number)
     $$;
 
--- The same, never too long for an index: the program refuses what is cut short here.
+-- Return the filled template, shortened by a hash if it is too long for an index; the Python client refuses such
+-- keys.
 create function sereno.fill(template text, task text, queue text, tenant text, args jsonb) returns text
     language sql immutable as $$
     select case when octet_length(filled) > 600 or length(filled) > 500 then left(filled, 100) || md5(filled) else filled end
     from sereno.fill_in(template, task, queue, tenant, args) as filled
     $$;
 
+-- Return the limit, order and fair keys of a job by the rules of its queue and task; a task's rule overrides its
+-- queue's.
 create function sereno.keys_for(task text, queue text, tenant text, args jsonb) returns jsonb
     language plpgsql as $$
 declare
@@ -242,13 +267,13 @@ begin
     return found;
 end $$;
 
--- What wake-ups say is written on their lanes; a lane that is new is made from one of its jobs. A lane that a claim holds
--- is left for the next time, with its wake-ups. One at a time does this, the others go on. Answers how many wake-ups there
--- were, the lowest number, and how many are left over.
+-- Apply wake-ups to their lanes; a new lane is made from one of its jobs. A lane that a claim has locked is skipped,
+-- with its wake-ups, until the next call. An advisory lock lets one transaction at a time do this, and the others
+-- continue without it. Return the number of wake-ups, the lowest id, and the number left over.
 create function sereno.open_lanes(look_from bigint) returns json
     language plpgsql as $$
 declare
-    answer json;
+    result json;
 begin
     if not pg_try_advisory_xact_lock(hashtext('sereno: lanes are opened'), 'sereno.lane_wakes'::regclass::oid::integer) then
         return json_build_array(0, null, 1);
@@ -266,7 +291,7 @@ begin
     locked as materialized (
         select id from sereno.lanes where id = any(array(select id from known)) order by id for update skip locked
     ),
-    -- Where a fair key starts that comes late: at the turn of whoever is next.
+    -- A fair key that joins late starts at the turn of the lane that is next.
     pace as materialized (
         select queue, coalesce(
             (select turn from sereno.lanes
@@ -317,7 +342,7 @@ begin
         order by item ->> 0
         on conflict do nothing
     ),
-    -- What is there is left alone: an insert would wait for a claim that is changing it.
+    -- Existing limiters are excluded first: an insert would wait for a claim that is changing the row.
     limiters_made as (
         insert into sereno.limiters (id, limit_name, key)
         select distinct on (limiter) * from (
@@ -381,12 +406,12 @@ begin
     )
     select json_build_array((select count(*) from woken), (select min(id) from woken),
                             (select count(*) from woken) - (select count(*) from read))
-    into answer;
-    return answer;
+    into result;
+    return result;
 end $$;
 
--- Limiters that a lane or a queue passes and that are not there: swept away while nobody used them, or of a new limit of a
--- queue. In a transaction of its own: a claim that made them and stopped would hold up all others.
+-- Create missing limiters of lanes and queues: deleted while unused, or of a new limit of a queue. Call it in its own
+-- transaction: a claim that created them and then stalled would block all others.
 create function sereno.make_limiters(lane_ids bigint[], queues text[]) returns void
     language sql as $$
     insert into sereno.limiters (id, limit_name, key)
@@ -402,7 +427,7 @@ create function sereno.make_limiters(lane_ids bigint[], queues text[]) returns v
     on conflict do nothing
     $$;
 
--- Limiters whose moment has come, as far as they concern these queues: somebody of them waits there, or nobody at all does.
+-- Return the due limiters for these queues: those that a lane of the queues waits for, or that no lane waits for.
 create function sereno.due_limiters(queues text[], moment timestamptz) returns setof bigint
     language sql stable as $$
     select due.id
@@ -414,7 +439,7 @@ create function sereno.due_limiters(queues text[], moment timestamptz) returns s
     limit 100
     $$;
 
--- How many slots are taken by those of a list that still run.
+-- Return the number of slots that the running jobs of a list hold.
 create function sereno.slots_taken(held bigint[]) returns bigint
     language sql stable as $$
     select coalesce(sum(taken), 0)::bigint
@@ -425,12 +450,12 @@ create function sereno.slots_taken(held bigint[]) returns bigint
           group by party) as party
     $$;
 
--- The first half of a claim: lanes in turn that have work, and those behind limiters that came free, with their limiters. Limiters
--- are locked or left alone; nobody waits here. So are lanes that take fair turns; others are only read, from where the last
--- claim of the same worker ended, and around. Each step is a statement of its own, so that it sees what was committed
--- before the locks of the step before it: who waits behind a limiter is read with the limiter in hand. Which of the jobs that it
--- let in still run is asked afterwards, where it matters. A limiter that came free and that nobody waits for is left alone; a
--- claim that lets a lane wait for it looks at it once more afterwards.
+-- First half of a claim: return lanes with work in turn order, and those behind limiters that came free, with their
+-- limiters. Limiters and fair lanes are locked with SKIP LOCKED, so that a claim never waits; other lanes are only
+-- read, starting where the same worker's last claim ended, and wrapping around. Each step is a separate statement, so
+-- that it sees what was committed before the locks of the previous step: which lanes wait for a limiter is read while
+-- the limiter is locked. Which of the admitted jobs still run is queried later, where it matters. A limiter that came
+-- free and that no lane waits for is skipped; a claim that makes a lane wait for it checks it once more afterwards.
 create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
@@ -464,23 +489,23 @@ begin
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
     with due as materialized (select id from sereno.due_limiters(open_to, moment) as id),
-    told as materialized (
+    reported as materialized (
         select * from jsonb_to_recordset(freed) as f(limiter bigint, most integer)
         where (select true from sereno.lanes where has_work and waits_for = limiter limit 1)
     ),
     locked as materialized (
         select id, limit_name from sereno.limiters
-        where id = any(array(select id from due union select limiter from told)) order by id for update skip locked
+        where id = any(array(select id from due union select limiter from reported)) order by id for update skip locked
     )
     select array_agg(locked.id),
-           array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
+           array_agg(greatest(reported.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(limiter) from told where limiter not in (select id from locked)),
-           (select json_agg(limiter) from told
+           (select json_agg(limiter) from reported where limiter not in (select id from locked)),
+           (select json_agg(limiter) from reported
             where (select true from sereno.lanes
                    where has_work and waits_for = limiter and lanes.queue <> all(open_to) limit 1))
     into free, free_counts, free_list, missed, elsewhere
-    from locked left join told on told.limiter = locked.id left join due on due.id = locked.id
+    from locked left join reported on reported.limiter = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
     with unfair as materialized (
@@ -554,7 +579,8 @@ begin
         select id from sereno.limiters where id = any(limiter_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
-    -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
+    -- Tokens are computed for an instant after the locks, at which no other claim can take any: later than all claims
+    -- before.
     locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
@@ -577,11 +603,12 @@ begin
         (select extract(epoch from look_at - moment) from sereno.limiters where look_at > moment order by look_at limit 1));
 end $$;
 
--- The second half, after the jobs were picked. Limiters note whom they let in. Lanes that have no more rest; those that must
--- wait, or need no longer, or had their fair turn, say so; the rest is as it was, and is not written. Whether a lane has more
--- is asked with its lock in hand: a job that came meanwhile left a wake-up, which is read under the same lock. It is asked
--- from the floor of the lane on first, where the next one is; below it, there may be some that were passed over. A wake-up
--- that lowered the floor since it was seen has its way.
+-- Second half of a claim, after the jobs were picked. Write the admitted jobs to the limiters. Lanes without further
+-- jobs lose has_work; lanes that must wait, need not wait any longer, or had their fair turn are updated; all others
+-- are unchanged and not written. Whether a lane has more jobs is queried while the lane is locked: a job that arrived
+-- meanwhile left a wake-up, which is read under the same lock. The query starts at the lane's floor, where the next
+-- job is; jobs that were passed over may be below it. A wake-up that has lowered the floor since the claim read it
+-- takes precedence.
 create function sereno.write_lanes(
     moment timestamptz,
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
@@ -655,18 +682,18 @@ begin
                   where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
         where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
-    -- By which those limiters are known again that nobody else has written since.
+    -- The transaction id, by which the worker recognises limiters that no other transaction has written since.
     return pg_current_xact_id()::xid::text;
 end $$;
 
--- The floors of these lanes were written behind jobs that may have to be looked at again.
+-- Mark lanes whose floor was moved past jobs that must be read again later.
 create function sereno.mark_passed_over(ids bigint[]) returns void
     language sql as $$
     update sereno.lanes set passed_over = true
     where id = any(array(select id from sereno.lanes where id = any(ids) and not passed_over order by id for update skip locked))
     $$;
 
--- Lanes whose floor has passed over jobs are read from the beginning again.
+-- Wake the lanes whose floor passed over jobs, from their first job; return their number.
 create function sereno.reread_lanes() returns bigint
     language sql as $$
     with woken as (
@@ -682,7 +709,7 @@ create function sereno.reread_lanes() returns bigint
     select count(*) from woken
     $$;
 
--- With the rights of the owner: a role that may end a pause need not be able to write to lanes.
+-- Security definer: a role that may end a pause need not be able to write to lanes.
 create function sereno.reread_lanes_of_resumed() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -690,6 +717,6 @@ begin
     return null;
 end $$;
 
--- Runs for every statement that ends a pause.
+-- After every statement that ends a pause.
 create trigger reread_lanes after delete on sereno.pauses
     for each statement execute function sereno.reread_lanes_of_resumed();

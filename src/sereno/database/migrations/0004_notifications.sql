@@ -1,22 +1,24 @@
--- Whoever may be told something, by the key that the application knows them by.
+-- Notifications: recipients, preferences, events, deliveries, receipts and their statistics, and the same from SQL.
+
+-- Recipients, by the key that the application knows them by.
 create table sereno.recipients (
     id          bigint generated always as identity primary key,
-    -- Here and below: empty for those who belong to no tenant, so that an index finds them.
+    -- Here and in the tables below: empty for rows without a tenant, so that an index finds them.
     tenant      text not null default '',
     key         text not null,
     locale      text,
     zone        text,
-    -- 64 KiB as JSON is sent; as PostgreSQL writes it, with spaces, that is up to half as much again.
+    -- 64 KiB in the JSON of a request; PostgreSQL's text form, with spaces, is up to half as large again.
     data        jsonb constraint recipients_data check (octet_length(data::text) <= 98304),
     created_at  timestamptz not null default sereno.now(),
     changed_at  timestamptz not null default sereno.now(),
     constraint recipients_key unique (tenant, key)
 );
 
--- An audience is walked along this.
+-- The fan-out of an event reads its audience in this order.
 create index recipients_in_order on sereno.recipients (tenant, id);
 
--- One way to reach somebody. `keys`: what belongs to it beside its text, such as a secret; never shown.
+-- Addresses of recipients. `keys`: data beside the address, such as a secret; never shown.
 create table sereno.addresses (
     id            bigint generated always as identity primary key,
     recipient_id  bigint not null references sereno.recipients on delete cascade,
@@ -32,8 +34,8 @@ create table sereno.addresses (
 
 create index addresses_by_text on sereno.addresses (channel, address);
 
--- What a recipient wants, or a tenant's default. Each column that is null says nothing; the row with the largest weight
--- that says something about an aspect decides it.
+-- Preferences of a recipient, or a tenant's defaults. A null column expresses no preference; each aspect is decided
+-- by the row with the largest weight that has a value for it.
 create table sereno.preferences (
     id            bigint generated always as identity primary key,
     tenant        text not null default '',
@@ -42,7 +44,7 @@ create table sereno.preferences (
     event         text,
     channel       text,
     wanted        boolean,
-    -- As people wrote it, and as it is matched.
+    -- The filter as it was written, and as it is matched.
     filter        jsonb,
     condition     jsonpath,
     quiet         jsonb,
@@ -56,8 +58,10 @@ create table sereno.preferences (
 
 create index preferences_default on sereno.preferences (tenant) where recipient_id is null;
 
--- A fact worth telling, written in the transaction that made it true. Once for (type, tenant, subject, key).
--- `audience`: keys of recipients, or null for all who want it. `walked`: the recipient up to whom deliveries were made.
+-- Events, written in the transaction that made them true. Unique by (type, tenant, subject, key). `audience`: keys of
+-- recipients, or null for all who want it. `walked`: the last recipient for whom deliveries were made. `unchecked`:
+-- written by SQL, so a worker checks whether the payload has the fields that the code expects. `trace`: the trace of
+-- the change that made the event true.
 create table sereno.events (
     id          bigint generated always as identity primary key,
     type        text not null,
@@ -70,12 +74,12 @@ create table sereno.events (
     audience    text[],
     critical    boolean not null default false,
     opt_in      boolean not null default false,
-    -- Other channels for those whom the first did not reach: [{"from", "to", "after", "unless"}].
+    -- Other channels for recipients whom the first did not reach: [{"from", "to", "after", "unless"}].
     steps       jsonb,
-    -- At most so many of this type for a recipient and channel, in so many seconds.
+    -- At most this number of events of the type per recipient and channel, in this number of seconds.
     throttle_most     integer,
     throttle_seconds  double precision,
-    -- What belongs into one message, and for how long it is gathered.
+    -- The key of the digest, and the number of seconds for which it is collected.
     digest          text,
     digest_seconds  double precision,
     due_at      timestamptz not null default sereno.now(),
@@ -93,8 +97,11 @@ create index events_unmatched on sereno.events (due_at) where matched_at is null
 create index events_trace on sereno.events (hashtext(trace), id) where trace is not null;
 create index events_subject on sereno.events (subject, id) where subject is not null;
 
--- One (event, recipient, channel, address): the operational truth. `account`: whose credentials send it.
--- `job_id`: who is sending it right now, or was when nobody heard of it again; `attempts` tells one try from the next.
+-- Deliveries, the source of truth of what was sent: one row per event, recipient, channel and address. `account`: the
+-- tenant whose credentials are used. `job_id`: the job that is sending the delivery, or was when contact was lost;
+-- `attempts` tells its tries apart.
+-- No column that changes is indexed, and fillfactor 50 leaves space, so that a change of state stays on its page (a
+-- heap-only update).
 create table sereno.deliveries (
     id             bigint generated always as identity primary key,
     event_id       bigint not null,
@@ -117,7 +124,7 @@ create table sereno.deliveries (
     error_message  text,
     receipt_at     timestamptz,
     sent_at        timestamptz,
-    -- What is gathered into one message, and the delivery that carries it for all.
+    -- The digest of the delivery, and the delivery that sends the message for all of them.
     digest         text,
     digest_of      bigint,
     created_at     timestamptz not null default sereno.now(),
@@ -126,23 +133,25 @@ create table sereno.deliveries (
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0, fillfactor = 50);
 
 create index deliveries_of_recipient on sereno.deliveries (recipient_id, id);
--- What somebody's messages are gathered from; its columns never change.
+-- The deliveries of a recipient's digest; these columns never change.
 create index deliveries_gathered on sereno.deliveries (recipient_id, digest, id) where digest is not null;
 
--- A delivery that is `pending` or `sending` is in a batch to `send`; one whose provider can be asked, in one to `ask`. The row
--- of the delivery is the truth: what a batch names and is no longer waiting is passed over.
+-- Deliveries that wait to be sent, or for their status to be requested, are queued in batches: a hundred of them are
+-- one row that is inserted and deleted. A delivery in state `pending` or `sending` is in a `send` batch; one whose
+-- provider can be polled is in an `ask` batch. The delivery row is the truth: a delivery that no longer waits is
+-- skipped.
 create table sereno.batches (
     id          bigint generated always as identity primary key,
     purpose     text not null check (purpose in ('send', 'ask')),
     channel     text not null,
     account     text not null,
     due_at      timestamptz not null,
-    -- Who is sending them, and since when.
+    -- The job that is sending them, and since when.
     job_id      bigint,
     taken_at    timestamptz,
-    -- Nobody is asked any more after that.
+    -- Providers are not polled after this instant.
     ends_at     timestamptz,
-    -- Some of them belong into one message with others.
+    -- True when some of the deliveries belong to a digest.
     gathers     boolean not null default false,
     deliveries  bigint[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
@@ -151,7 +160,7 @@ create index batches_due on sereno.batches (purpose, channel, account, due_at, i
 create index batches_gathering on sereno.batches (channel, account, due_at) where gathers and job_id is null;
 create index batches_taken on sereno.batches (channel, account) where job_id is not null;
 
--- By which names a provider knows our messages, where it tells us by itself what became of them.
+-- Ids of our messages at providers that send receipts by themselves.
 create table sereno.message_ids (
     channel      text not null,
     account      text not null,
@@ -160,7 +169,7 @@ create table sereno.message_ids (
     primary key (channel, account, provider_id, delivery_id)
 );
 
--- What a provider told of a message before we had written down that it has it. Kept for a few minutes.
+-- Receipts that arrived before the outcome of their message was stored. Retained for a few minutes.
 create table sereno.early_receipts (
     id           bigint generated always as identity primary key,
     channel      text not null,
@@ -170,7 +179,7 @@ create table sereno.early_receipts (
     at           timestamptz not null default sereno.now()
 );
 
--- What a provider said, once, whoever tells it twice.
+-- Receipts of providers; the unique key stores a repeated receipt once.
 create table sereno.receipts (
     id           bigint generated always as identity primary key,
     channel      text not null,
@@ -184,7 +193,7 @@ create table sereno.receipts (
 
 create index receipts_of_delivery on sereno.receipts (delivery_id);
 
--- A channel that does not work, for anybody or for one account, until somebody has mended it.
+-- Paused channels, for all accounts or for one, until an operator has fixed the cause.
 create table sereno.channel_pauses (
     channel  text not null,
     account  text not null,
@@ -202,7 +211,7 @@ create table sereno.accounts (
     primary key (channel, tenant)
 );
 
--- What was told inside the application itself.
+-- The in-app inbox.
 create table sereno.inbox (
     id            bigint generated always as identity primary key,
     recipient_id  bigint not null references sereno.recipients on delete cascade,
@@ -219,11 +228,11 @@ create table sereno.inbox (
 
 create index inbox_of_recipient on sereno.inbox (recipient_id, id desc) where archived_at is null;
 create index inbox_unread on sereno.inbox (recipient_id) where read_at is null and archived_at is null;
--- What was archived is found again without a look at everybody's.
+-- Archived messages of one recipient.
 create index inbox_archived on sereno.inbox (recipient_id, id desc) where archived_at is not null;
 
--- Words of messages that people change while everything runs; they go before the files of the project. Empty: any locale,
--- any tenant.
+-- Message templates changed at run time; they take precedence over the files of the project. Empty locale or tenant:
+-- any.
 create table sereno.templates (
     event       text not null,
     channel     text not null,
@@ -236,15 +245,16 @@ create table sereno.templates (
     primary key (event, channel, locale, tenant, part)
 );
 
--- What the code declares of each kind of event, for those who tell without the code. The last word holds.
+-- Event types as the code declares them, for events written by SQL. The last declaration applies.
 create table sereno.event_types (
     name         text primary key,
-    -- channels, note, category, critical, opt_in, ttl, steps, throttle {most, seconds}, digest {key, seconds}
+    -- Fields: channels, note, category, critical, opt_in, ttl, steps, throttle {most, seconds}, digest {key,
+    -- seconds}.
     definition   jsonb not null,
     declared_at  timestamptz not null default sereno.now()
 );
 
--- The name of a zone that this server knows: one row with another must not stop an audience.
+-- Return the time zone if this server knows it, else UTC: one row with an unknown zone must not stop the fan-out.
 create function sereno.known_zone(zone text) returns text
     language plpgsql stable as $$
 begin
@@ -254,8 +264,8 @@ exception when others then
     return 'UTC';
 end $$;
 
--- When quiet hours end that hold at this moment in that zone; null when it is not quiet. Spans as {"start", "end", "days"};
--- a day is that on which a span starts, 1 for Monday. Whoever sends looks once more.
+-- Return the end of the quiet hours that apply at this instant in this zone; null when none do. Spans are {"start",
+-- "end", "days"}; a day is the one on which the span starts, 1 for Monday. The sender checks again before it sends.
 create function sereno.quiet_until(spans jsonb, zone text, moment timestamptz) returns timestamptz
     language sql stable as $$
     select max(ends)
@@ -271,7 +281,8 @@ create function sereno.quiet_until(spans jsonb, zone text, moment timestamptz) r
       and (days is null or extract(isodow from day)::integer = any(days))
     $$;
 
--- What somebody wants of an event on a channel: each aspect by the row with the largest weight that says something of it.
+-- Return the preferences for an event on a channel: each aspect from the row with the largest weight that has a
+-- value.
 create function sereno.choice(
     of_recipient bigint, of_tenant text, of_category text, of_event text, by_channel text,
     out wanted boolean, out condition jsonpath, out quiet jsonb
@@ -287,9 +298,10 @@ create function sereno.choice(
       and (p.channel is null or p.channel = by_channel)
     $$;
 
--- The next batches of a channel, so many deliveries at most; none of a channel that is paused. The last one is split where it
--- does not fit: fewer than asked for means that nothing more is due, and whoever takes them relies on it.
--- With `again`, they stay where they are and are due again then; without, they belong to the job until it ends them.
+-- Take the next batches of a channel, up to `most` deliveries; none of a paused channel. The last batch is split
+-- where it does not fit, so fewer deliveries than requested mean that no more are due, and callers rely on it. With
+-- `again`, the batches stay queued and are due again after that interval; without, they belong to the job until it
+-- finishes them.
 create function sereno.take_batches(
     of_purpose text, by_channel text, of_account text, by_job bigint, most integer, again interval default null
 ) returns table (batch bigint, ids bigint[])
@@ -302,56 +314,56 @@ declare
         order by b.due_at, b.id
         for update skip locked;
     found_one record;
-    room integer := most;
+    remaining integer := most;
     waited boolean := false;
-    in_hands bigint;
+    locked_batch bigint;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
         return;
     end if;
-    -- What is gathered is looked for by one at a time: two would make two messages of it.
+    -- One transaction at a time takes batches with digests: two would send two messages of one digest.
     if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
                  and b.account = of_account and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
     loop
-        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to another
-        -- job; `skip locked` does not help there. Held while this transaction waits, such locks met those of the jobs that
-        -- own these batches, and that was a deadlock. So whoever found nothing gives back every lock before it waits, waits
-        -- for one batch, and gives that back too.
+        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to
+        -- another job; SKIP LOCKED does not help there. Such locks, held while this transaction waited, met those of
+        -- the jobs that own these batches: a deadlock. So a caller that found nothing releases every lock before it
+        -- waits (by the rollback of this block), waits for one batch, and releases that one too.
         begin
             open waiting;
-            while room > 0 loop
+            while remaining > 0 loop
                 fetch waiting into found_one;
                 exit when not found;
                 batch := found_one.id;
-                ids := found_one.deliveries[:room];
-                if cardinality(found_one.deliveries) > room then
-                    update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
+                ids := found_one.deliveries[:remaining];
+                if cardinality(found_one.deliveries) > remaining then
+                    update sereno.batches b set deliveries = found_one.deliveries[remaining + 1:] where b.id = found_one.id;
                     insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
                     values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
                     returning id into batch;
                 end if;
                 taken := taken || batch;
-                room := room - cardinality(ids);
+                remaining := remaining - cardinality(ids);
                 return next;
             end loop;
             close waiting;
-            exit when room <= 0 or room < most or waited;
-            raise exception using errcode = 'SRWT1', message = 'nothing was free';
+            exit when remaining <= 0 or remaining < most or waited;
+            raise exception using errcode = 'SRWT1', message = 'no batch was free';
         exception when sqlstate 'SRWT1' then
             waited := true;
         end;
-        -- What is due is in the hands of others, who may leave some of it: that is waited for once.
-        select b.id into in_hands from sereno.batches b
+        -- Other transactions have locked what is due, and may leave some of it: wait for them once.
+        select b.id into locked_batch from sereno.batches b
         where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id limit 1;
-        exit when in_hands is null;
+        exit when locked_batch is null;
         begin
-            perform from sereno.batches b where b.id = in_hands for update;
-            raise exception using errcode = 'SRWT1', message = 'it is free, or gone';
+            perform from sereno.batches b where b.id = locked_batch for update;
+            raise exception using errcode = 'SRWT1', message = 'the batch is free, or gone';
         exception when sqlstate 'SRWT1' then
             null;
         end;
@@ -362,7 +374,7 @@ begin
     where b.id = any(taken);
 end $$;
 
--- As the program checks it. Without a value there is nothing to check.
+-- Refuse an empty or too long text, as the Python client does. A null is not checked.
 create function sereno.check_text(name text, value text, longest integer default 500) returns void
     language plpgsql immutable as $$
 begin
@@ -372,7 +384,7 @@ begin
     end if;
 end $$;
 
--- A number as the program prints it: 1.0, 1e+16, 5e-324. A whole number has all its digits.
+-- Return a number as Python prints it: 1.0, 1e+16, 5e-324. An integer keeps all its digits.
 create function sereno.digest_number(value text) returns text
     language plpgsql immutable set extra_float_digits = 1 as $$
 declare
@@ -384,7 +396,7 @@ begin
         return value;
     end if;
     parts := regexp_match(value::double precision::text, '^(-?)([0-9]+)\.?([0-9]*)(?:e([-+][0-9]+))?$');
-    -- All digits that count, and how many of them stand before the point.
+    -- The significant digits, and how many of them are before the decimal point.
     digits := ltrim(parts[2] || parts[3], '0');
     point := length(parts[2]) + coalesce(parts[4], '0')::integer - (length(parts[2] || parts[3]) - length(digits));
     digits := rtrim(digits, '0');
@@ -400,7 +412,7 @@ begin
     return parts[1] || rpad(left(digits, point), point, '0') || '.' || coalesce(nullif(substr(digits, point + 1), ''), '0');
 end $$;
 
--- What an event is gathered with: its type, and the value of one field as the program prints it.
+-- Return the digest key of an event: its type, and the value of one field as Python prints it.
 create function sereno.digest_key(type text, field text, payload jsonb) returns text
     language plpgsql immutable as $$
 declare
@@ -420,14 +432,14 @@ begin
     end, 500);
 end $$;
 
--- What the program would refuse. The fields of a payload are not known here: a worker looks at them.
-create function sereno.check_event(type text, payload jsonb, named text[], at timestamptz, ttl interval, said jsonb) returns void
+-- Refuse what the Python client refuses. The fields of a payload are not known here: a worker checks them.
+create function sereno.check_event(type text, payload jsonb, named text[], at timestamptz, ttl interval, definition jsonb) returns void
     language plpgsql stable as $$
 declare
     wrong  text;
     hint   text;
 begin
-    if said is null then
+    if definition is null then
         wrong := format('no event "%s" is declared: start a worker of the application that declares it once', type);
         hint := 'Those that are known: select name from sereno.event_types';
     elsif payload is null or jsonb_typeof(payload) <> 'object' then
@@ -459,8 +471,8 @@ begin
     raise exception '%', wrong using errcode = 'invalid_parameter_value', hint = hint;
 end $$;
 
--- Writes an event in the caller's transaction, and the job that tells people of it; answers its id. The second one of the same
--- type, tenant, subject and key gets the id of the first, and nothing is made.
+-- Write an event in the caller's transaction, with the job that fans it out; return its id. A second event with the
+-- same type, tenant, subject and key gets the id of the first, and nothing is written.
 --   select sereno.notify('order.paid', '{"order": 7}', "to" => array['user:7'], subject => '7');
 create function sereno.notify(
     type text,
@@ -474,34 +486,34 @@ create function sereno.notify(
 ) returns bigint
     language plpgsql as $$
 declare
-    said      jsonb := (select definition from sereno.event_types where name = notify.type);
+    declared      jsonb := (select definition from sereno.event_types where name = notify.type);
     due       timestamptz := coalesce(at, sereno.clock_now());
-    seconds   double precision := coalesce(extract(epoch from ttl), (said ->> 'ttl')::double precision);
-    -- Without a name of its own it is told apart from every other.
+    seconds   double precision := coalesce(extract(epoch from ttl), (declared ->> 'ttl')::double precision);
+    -- Without a subject and key, a random key keeps the event distinct from every other.
     own_key   text := case when subject is null and key is null then replace(gen_random_uuid()::text, '-', '') else key end;
     gathered  text;
     number    bigint;
 begin
-    perform sereno.check_event(type, payload, "to", at, ttl, said);
+    perform sereno.check_event(type, payload, "to", at, ttl, declared);
     perform sereno.check_text(given.name, given.value)
     from (values ('subject', subject), ('key', key), ('tenant', tenant)) as given(name, value);
-    if said ? 'digest' then
-        gathered := sereno.digest_key(type, said -> 'digest' ->> 'key', payload);
+    if declared ? 'digest' then
+        gathered := sereno.digest_key(type, declared -> 'digest' ->> 'key', payload);
     end if;
     loop
         insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
                                    expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked)
-        values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, said ->> 'category', notify.payload,
-                array(select jsonb_array_elements_text(said -> 'channels')),
+        values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, declared ->> 'category', notify.payload,
+                array(select jsonb_array_elements_text(declared -> 'channels')),
                 (select array_agg(distinct name collate "C") from unnest("to") as named(name)),
-                coalesce((said ->> 'critical')::boolean, false), coalesce((said ->> 'opt_in')::boolean, false), due,
-                due + make_interval(secs => seconds), said ->> 'note', said -> 'steps',
-                (said -> 'throttle' ->> 'most')::integer, (said -> 'throttle' ->> 'seconds')::double precision,
-                gathered, case when gathered is not null then (said -> 'digest' ->> 'seconds')::double precision end, true)
+                coalesce((declared ->> 'critical')::boolean, false), coalesce((declared ->> 'opt_in')::boolean, false), due,
+                due + make_interval(secs => seconds), declared ->> 'note', declared -> 'steps',
+                (declared -> 'throttle' ->> 'most')::integer, (declared -> 'throttle' ->> 'seconds')::double precision,
+                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true)
         on conflict on constraint events_once do nothing
         returning id into number;
         if number is not null then
-            -- Not by `enqueue`, where not everybody may ask for a task of ours.
+            -- Not by `enqueue`, which refuses sereno's own tasks to some logins.
             perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
                 'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number), 'queue', 'notifications',
                 'run_at', at, 'tenant', tenant, 'by_rules', true)));
@@ -510,14 +522,14 @@ begin
         select id into number from sereno.events e
         where e.type = notify.type and e.tenant = coalesce(notify.tenant, '')
           and e.subject is not distinct from notify.subject and e.key is not distinct from own_key;
-        -- Deleted in between: the name is free again, try once more.
+        -- The event was deleted in between, so the key is free again: try again.
         exit when number is not null;
     end loop;
     return number;
 end $$;
 
--- Whether it is the name of a zone, in exactly these letters. A setting that ends with this function tells: PostgreSQL writes
--- the name in its own letters, and what is no name but a rule, all in capitals.
+-- Return whether a text is the exact name of a time zone. A function-local setting tests it: PostgreSQL spells the
+-- name in its own case, and returns a POSIX rule, which is no name, in capitals.
 create function sereno.is_zone(zone text) returns boolean
     language plpgsql stable strict set timezone = 'UTC' as $$
 begin
@@ -528,7 +540,7 @@ exception when invalid_parameter_value then
     return false;
 end $$;
 
--- Makes a recipient, or changes what is given; null leaves it as it is. Answers the id.
+-- Create a recipient, or change what is given (null leaves a value as it is); return the id.
 create function sereno.put_recipient(
     key text, tenant text default null, locale text default null, zone text default null, data jsonb default null
 ) returns bigint
@@ -559,6 +571,7 @@ begin
     return number;
 end $$;
 
+-- Return the id of a recipient, or raise an error if there is none.
 create function sereno.recipient_id(key text, tenant text) returns bigint
     language plpgsql stable as $$
 declare
@@ -572,8 +585,8 @@ begin
     return number;
 end $$;
 
--- One way to reach somebody; answers its id. One that was invalid and is given again is good again: the owner knows better.
--- One that unsubscribed is not. Whether its channel can reach it is not known here.
+-- Add an address of a recipient; return its id. An invalid address that is given again becomes active: the owner
+-- knows better. An unsubscribed one does not. Whether the channel can reach the address is not checked here.
 create function sereno.put_address(
     recipient text, channel text, address text, tenant text default null, keys jsonb default null, state text default 'active'
 ) returns bigint
@@ -603,9 +616,9 @@ begin
     return number;
 end $$;
 
--- A text as a pattern that holds in capitals or not, whatever the locale of the database: each letter with those that Unicode 14
--- has for it in the other case, one to one. Runs of letters as first, last, step, and how far it is to the other one; in
--- `two_way`, from there to here as well.
+-- Return a text as a regular expression that ignores case in any locale of the database: each letter with those that
+-- Unicode 14 has for it in the other case, one to one. Ranges of letters as first, last, step, and the distance to
+-- the other case; those of `two_way` apply in both directions.
 create function sereno.in_any_case(wanted text) returns text
     language sql immutable as $$
     with two_way as materialized (
@@ -665,7 +678,7 @@ create function sereno.in_any_case(wanted text) returns text
     from letter join class using (place)
     $$;
 
--- An error, with what is wrong, and how a filter is written.
+-- Raise an error about a filter, with a hint on how to write one.
 create function sereno.refuse_filter(wrong text, variadic parts text[] default '{}') returns void
     language plpgsql immutable as $$
 begin
@@ -675,7 +688,7 @@ begin
         hint = 'A filter is an object such as {"region": ["RM", "V"], "amount": {"min": 1000}}; {} says: always.';
 end $$;
 
--- The tests of one field as a jsonpath: one element at its path passes all of them, or one.
+-- Return the tests of one field as a jsonpath: one element at its path passes all of them (&&), or one (||).
 create function sereno.condition_field(key text, tests text[], joint text) returns text
     language plpgsql immutable as $$
 declare
@@ -688,11 +701,11 @@ begin
     elsif cardinality(tests) = 1 then
         return path || ' ' || tests[1];
     end if;
-    -- A comparison would open a list in the list, and each test might find another element there.
+    -- A comparison would unwrap a list inside the list, and each test might match another element there.
     return format('exists(%s ? (@.type() != "array" && (@ %s)))', path, array_to_string(tests, ' ' || joint || ' @ '));
 end $$;
 
--- One value as a jsonpath writes it.
+-- Return one value as a jsonpath literal.
 create function sereno.condition_value(key text, value jsonb) returns text
     language plpgsql immutable as $$
 begin
@@ -704,7 +717,8 @@ begin
     return value::text;
 end $$;
 
--- {"min": 1, "max": 5, "contains": "road", "exists": true}
+-- Return the tests of an object such as {"min": 1, "max": 5, "contains": "road", "exists": true} as jsonpath
+-- predicates.
 create function sereno.condition_tests(key text, tests jsonb) returns text[]
     language plpgsql immutable as $$
 declare
@@ -739,7 +753,7 @@ begin
     return found;
 end $$;
 
--- An object of a filter, all of whose keys must hold, as a jsonpath; and how many clauses that is.
+-- Return an object of a filter, all of whose keys must match, as a jsonpath, with its number of clauses.
 create function sereno.condition_object(wanted jsonb, depth integer, out path text, out clauses integer)
     language plpgsql immutable as $$
 declare
@@ -785,7 +799,7 @@ begin
     end loop;
 end $$;
 
--- A filter as PostgreSQL matches it: true or false for every payload, as the program compiles it.
+-- Return a filter as the jsonpath that the Python client compiles: true or false for every payload.
 create function sereno.condition(filter jsonb) returns jsonpath
     language plpgsql immutable as $$
 declare
@@ -804,7 +818,8 @@ begin
     return case when filter = '{}' then 'true' else 'exists(true ? (' || found.path || '))' end::jsonpath;
 end $$;
 
--- Quiet hours as they are kept, or an error: {"start": "22:00", "end": "08:00", "days": ["friday", "saturday"]}, or a list.
+-- Return quiet hours in their stored form, or raise an error. Input: {"start": "22:00", "end": "08:00", "days":
+-- ["friday", "saturday"]}, or a list.
 create function sereno.quiet_spans(quiet jsonb) returns jsonb
     language plpgsql immutable as $$
 declare
@@ -814,7 +829,7 @@ declare
     times  text[];
     days   integer[];
     wrong  text;
-    kept   jsonb := '[]';
+    result jsonb := '[]';
     busy   int4multirange := '{}';
 begin
     if quiet is null then
@@ -845,8 +860,8 @@ begin
         elsif coalesce(jsonb_typeof(span -> 'days'), 'null') <> 'null' and (days is null or 0 = any(days)) then
             wrong := format('days are a list such as ["saturday", "sunday"] or left out, not %s', left((span -> 'days')::text, 60));
         end if;
-        kept := kept || jsonb_build_object('start', times[1], 'end', times[2], 'days', days);
-        -- In minutes of the week; what goes beyond its end is at its beginning.
+        result := result || jsonb_build_object('start', times[1], 'end', times[2], 'days', days);
+        -- In minutes of the week; a span that passes its end continues at its start.
         busy := busy + (
             select range_agg(int4range(first, last))
             from unnest(coalesce(days, '{1,2,3,4,5,6,7}')) as day,
@@ -862,11 +877,12 @@ begin
         raise exception '%', wrong using errcode = 'invalid_parameter_value',
             hint = 'Write {"start": "22:00", "end": "08:00"}; for nothing at all, wanted => false.';
     end if;
-    return kept;
+    return result;
 end $$;
 
--- What somebody wants, or without a recipient the default of a tenant; answers the id. What is given changes, for exactly this
--- category, event and channel; what is left out stays; what `clear` names is taken back. A row that says nothing is not kept.
+-- Set preferences of a recipient, or, without a recipient, the defaults of a tenant; return the id. What is given
+-- changes, for exactly this category, event and channel; what is left out stays; what `clear` names is reset. A row
+-- without any preference is deleted.
 --   select sereno.put_preference('user:7', category => 'tenders', filter => '{"amount": {"min": 1000}}');
 create function sereno.put_preference(
     recipient text, tenant text default null, category text default null, event text default null, channel text default null,
@@ -903,9 +919,10 @@ begin
     return case when not found then number end;
 end $$;
 
--- How many deliveries came into a state in an hour. `matched` is every delivery that was made, `pending` those of them with
--- nothing against, `tried` those that were given to a provider, once each; `retried` and `held` wait for another try, or for the
--- end of quiet hours. `reason`: one of a few words.
+-- Deliveries that entered a state, by hour. `matched` counts all deliveries that were made, `pending` those that
+-- nothing prevented, `tried` those given to a provider, once each; `retried` and `held` wait for another attempt, or
+-- for the end of quiet hours. `reason`: from a small fixed set. Processes add up their changes and write them a few
+-- times a minute, so that no page counts deliveries.
 create table sereno.delivery_hours (
     hour     timestamptz not null,
     event    text not null,
@@ -916,7 +933,8 @@ create table sereno.delivery_hours (
     primary key (hour, event, channel, state, reason)
 ) with (fillfactor = 70);
 
--- The same for each tenant, without the kind of event and the reason: as many rows as tenants that were told something.
+-- The same by tenant, without the event type and the reason: one row for each tenant with deliveries, hour and
+-- channel.
 create table sereno.delivery_tenant_hours (
     tenant     text not null,
     hour       timestamptz not null,
@@ -932,11 +950,12 @@ create table sereno.delivery_tenant_hours (
     primary key (tenant, hour, channel)
 ) with (fillfactor = 70);
 
--- By which the old ones are found; they lie in the order in which they came.
+-- For the deletion of old rows, which lie in the order in which they were written.
 create index delivery_tenant_hours_old on sereno.delivery_tenant_hours using brin (hour);
 
--- How a provider fares: messages given to it, what it said, and how long receipts took, by the buckets of
--- sereno.telemetry.metrics, and beyond. `account`: whose credentials; empty for the house's.
+-- Outcomes of a provider by minute: messages given to it, its responses, and a histogram of the time until receipts
+-- (the buckets of sereno.telemetry.metrics, and one beyond). `account`: the tenant whose credentials are used; empty
+-- for the application's own.
 create table sereno.channel_minutes (
     minute     timestamptz not null,
     channel    text not null,
@@ -950,7 +969,7 @@ create table sereno.channel_minutes (
     primary key (minute, channel, account)
 ) with (fillfactor = 70);
 
--- Its words for what went wrong; a worker tells apart no more than a few at a time.
+-- Error codes of a provider by minute; a worker distinguishes only a few at a time.
 create table sereno.channel_codes (
     minute   timestamptz not null,
     channel  text not null,

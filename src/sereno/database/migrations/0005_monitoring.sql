@@ -1,4 +1,7 @@
--- `waits`, `runs`: how many attempts waited and ran for how long, by the buckets of sereno.telemetry.metrics, and beyond.
+-- Monitoring: statistics of attempts, the central log, alerts, error groups and bulk operations.
+
+-- Attempts that ended, by minute; workers add to it a few times a minute, so that no page counts attempts. `waits`,
+-- `runs`: histograms of waiting and running times, by the buckets of sereno.telemetry.metrics, and one beyond.
 create table sereno.minutes (
     minute     timestamptz not null,
     queue      text not null,
@@ -14,10 +17,10 @@ create table sereno.minutes (
     primary key (minute, queue, task)
 ) with (fillfactor = 70);
 
--- What is in minutes, by ten of them: a week of those is read in a tenth of the time.
+-- The same by ten minutes: a week of it is read in a tenth of the time.
 create table sereno.ten_minutes (like sereno.minutes including all) with (fillfactor = 70);
 
--- The same by hour and tenant: attempts that ended, those that did not succeed, seconds of work.
+-- The same by hour and tenant: attempts that ended, those that did not succeed, seconds of running time.
 create table sereno.tenant_hours (
     hour     timestamptz not null,
     tenant   text not null,
@@ -27,17 +30,19 @@ create table sereno.tenant_hours (
     primary key (hour, tenant)
 ) with (fillfactor = 70);
 
--- Two histograms of the same buckets.
+-- Return the sum of two histograms with the same buckets.
 create function sereno.added(integer[], integer[]) returns integer[]
     language sql immutable strict as $$
     select array_agg(coalesce(mine, 0) + coalesce(theirs, 0) order by place)
     from unnest($1, $2) with ordinality as both_of(mine, theirs, place)
     $$;
 
+-- The sum of histograms.
 create aggregate sereno.sum_of(integer[]) (sfunc = sereno.added, stype = integer[]);
 
--- Lines are only ever added, and forgotten from the old end along the primary key. `at` is when it was said; a line is
--- written a second later, and ten minutes later at most. `context`: what else was said with it, without secrets.
+-- The central log of handlers and workers. Append-only; old lines are deleted along the primary key. `at`: when the
+-- line was logged; it is written a second later, and at most ten minutes later. `context`: further fields, without
+-- secrets.
 create table sereno.logs (
     id         bigint generated always as identity primary key,
     at         timestamptz not null,
@@ -60,9 +65,10 @@ create index logs_tenant on sereno.logs (tenant, id) where tenant is not null;
 create index logs_job on sereno.logs (job_id, id) where job_id is not null;
 create index logs_trace on sereno.logs (trace_id, id) where trace_id is not null;
 
--- `kinds`: of what needs a person; null for all. `log`: over lines of the log instead: level, event, count, within.
--- `targets`: channel, address and its keys; an address may be a secret, and is shown nowhere. `log_read`, `log_reached`: up to
--- where lines were read the time before, and the last time; `hits`: id and time of the newest that count.
+-- Alert rules. `kinds`: the alert conditions that the rule covers; null for all. `log`: covers lines of the log
+-- instead: level, event, count, within. `targets`: channel, address and its keys; an address may be a secret, and is
+-- never shown. `log_read`, `log_reached`: the last log line of the previous and of the latest evaluation; `hits`: id
+-- and time of the newest lines that match.
 create table sereno.alert_rules (
     name           text primary key,
     kinds          text[],
@@ -86,9 +92,10 @@ create table sereno.alert_rules (
     error_at       timestamptz
 ) with (fillfactor = 70);
 
--- What a rule has found: open until it is over. `told_at`: null while it has not lasted long enough. `times`: so often it was
--- told. `openings`: so often it came back within the hour; it has to stay away for longer each time. `sent`: jobs whose message
--- the scheduler has sent itself, because no worker was alive.
+-- Alerts, open until their condition ends. `told_at`: when the first notification was sent; null while the condition
+-- has not lasted long enough. `times`: notifications sent. `openings`: how many times it reopened within an hour;
+-- each time it must stay resolved for longer. `sent`: jobs whose message the scheduler sent itself, because no worker
+-- was alive.
 create table sereno.alerts (
     id                bigint generated always as identity primary key,
     rule              text not null,
@@ -114,8 +121,8 @@ create table sereno.alerts (
 create unique index alerts_open on sereno.alerts (rule, kind, subject) where resolved_at is null;
 create index alerts_resolved on sereno.alerts (resolved_at) where resolved_at is not null;
 
--- One kind of failure. `message`: what the newest one said. `count`: all of them since `first_at`.
--- A few thousand rows, so it has no index but its key: then adding to a row touches no index at all.
+-- Error groups: failures with the same fingerprint. `message`: that of the newest failure. `count`: all failures
+-- since `first_at`. A few thousand rows and no index but the primary key, so an update changes no index.
 create table sereno.error_groups (
     fingerprint  text primary key,
     task         text not null,
@@ -130,7 +137,8 @@ create table sereno.error_groups (
     note         text
 ) with (fillfactor = 70);
 
--- The same by hour and tenant. Without a tenant, or beyond the first hundred of an hour, it is the empty text.
+-- Failures of a group by hour and tenant. The tenant is empty for jobs without one, and beyond the first hundred of
+-- an hour.
 create table sereno.error_hours (
     fingerprint  text not null,
     hour         timestamptz not null,
@@ -141,7 +149,7 @@ create table sereno.error_hours (
 
 create index error_hours_hour on sereno.error_hours (hour);
 
--- How many tries successes took: the first place counts those of one try, the last one all beyond.
+-- How many attempts successes took: the first element counts those of one attempt, the last all beyond.
 create table sereno.tries (
     hour   timestamptz not null,
     task   text not null,
@@ -149,11 +157,13 @@ create table sereno.tries (
     primary key (hour, task)
 ) with (fillfactor = 70);
 
--- `wanted`: the filter, for people. `look`: the same as parameters of the statement that looks for them. `options`: what
--- else the change takes, such as until when schedules are paused.
--- `total`: how many there were when it was asked for; null if that took too long to count. `cursor`: what is up to this
--- id has been looked at; schedules are met in the order of their keys, and `cursor_key` is the last of these. `upper_id`:
--- what is above it came later, and is left alone. `paced_at`: with a rate, when the next batch may begin.
+-- Bulk operations: a row states the change and its progress, and one of sereno's own jobs performs it in batches, so
+-- it continues after the client that requested it has disconnected.
+-- `wanted`: the filter, for display. `look`: the same as parameters of the query that finds the rows. `options`:
+-- further parameters of the change, such as the end of a pause. `total`: matching rows at the start; null if the
+-- count took too long. `cursor`: rows up to this id are done; schedules are processed in the order of their keys, and
+-- `cursor_key` is the last of these. `upper_id`: rows above it are newer and are not changed. `paced_at`: with a
+-- rate, when the next batch may start.
 create table sereno.bulk_operations (
     id             bigint generated always as identity primary key,
     action         text not null check (action in (

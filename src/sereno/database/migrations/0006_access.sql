@@ -1,4 +1,7 @@
--- `hash`: of the token, which is shown once and kept nowhere. `tenant`: whose things it opens; null for all.
+-- Access: API tokens, sign-outs, idempotent requests, and the masking of what the server shows.
+
+-- API tokens. `hash`: of the token, which is shown once and stored nowhere. `tenant`: the tenant whose data the token
+-- gives access to; null for all.
 create table sereno.tokens (
     id          bigint generated always as identity primary key,
     name        text not null,
@@ -12,16 +15,17 @@ create table sereno.tokens (
     used_at     timestamptz
 );
 
--- Unique within a tenant: whether a name is taken elsewhere is nobody's business.
+-- Unique within a tenant only, so that a tenant cannot find out names of another.
 create unique index tokens_name on sereno.tokens (tenant, name) nulls not distinct where revoked_at is null;
 
--- Sign-ins that somebody ended before their time: their cookies are refused. Kept for as long as the cookie would be valid.
+-- Sign-ins that were ended before they expired: their cookies are refused. Retained until the cookie would expire.
 create table sereno.sign_outs (
     sign_in     text primary key check (length(sign_in) <= 100),
     ends_at     timestamptz not null
 );
 
--- The answer to a request that carried an Idempotency-Key, for whoever asks again. No status yet: it is being answered.
+-- Stored responses to requests with an Idempotency-Key, for repeated requests. A null status: the first request is
+-- still being processed.
 create table sereno.answers (
     who         text not null,
     key         text not null,
@@ -34,7 +38,7 @@ create table sereno.answers (
 
 create index answers_at on sereno.answers (at);
 
--- Tasks as the code of each service declares them. `tenants`: whether a token of one tenant may have it run.
+-- Tasks as the code of each service declares them. `tenants`: whether a token of one tenant may run the task.
 create table sereno.tasks (
     name        text not null,
     service     text not null,
@@ -43,8 +47,8 @@ create table sereno.tasks (
     primary key (name, service)
 );
 
--- A JSON value as lists and pages show it. What is nested so deep that no reader of JSON can be relied on, or larger than
--- `most` bytes, is named instead, so that one such row does not hide the others.
+-- Return a JSON value for display. A value nested deeper than 200 levels, which not every JSON parser reads, or
+-- larger than `most` bytes, is replaced by a note, so that one such row does not hide the others.
 create function sereno.shown(value jsonb, most integer default null) returns jsonb
     language sql immutable as $$
     select case
@@ -56,8 +60,8 @@ create function sereno.shown(value jsonb, most integer default null) returns jso
     end
 $$;
 
--- What an error said, as those may search it who see it masked: without all that the server hides from them, and rather
--- more. Here only so much is left as can be found; the server itself writes what is seen.
+-- Return an error message masked for search by users who see masked messages: without everything that the server
+-- hides from them, and some more. This text is only searched; the server masks what is shown.
 create function sereno.masked(said text) returns text
     language sql immutable as $$
     select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
@@ -71,8 +75,9 @@ create function sereno.masked(said text) returns text
         '\+[1-9]([ ().-]{0,2}[0-9]){6,14}', '********', 'g')
 $$;
 
--- Whether what an error said is like one of the patterns; with `hides`, what is seen of it must be like the same one. Two
--- that are like one each would tell what is hidden: "*guess*" of what was said, "********" of what is seen.
+-- Return whether an error message matches one of the patterns; with `hides`, the masked message must match the same
+-- pattern. If each could match another pattern, a search would reveal hidden text: "*guess*" in the message,
+-- "********" in the masked one.
 create function sereno.said_like(said text, patterns text[], hides boolean) returns boolean
     language sql immutable as $$
     select exists (select from unnest(patterns) as pattern

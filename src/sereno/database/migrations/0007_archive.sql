@@ -1,5 +1,11 @@
+-- Archive: old rows are moved in batches to the archive schema, written to files, and restored from them.
+-- A batch is a table of the archive schema that no longer changes, until each of its files was read back and verified
+-- and its grace period is over; only then is the table dropped.
+
 create schema if not exists sereno_archive;
 
+-- Batches. `held_in`: the table that contains the rows; null after it was dropped. `as_texts`: columns written to
+-- files as texts.
 create table sereno.archive_batches (
     id                bigint generated always as identity primary key,
     kind              text not null,
@@ -28,7 +34,8 @@ create table sereno.archive_batches (
 create index archive_batches_open on sereno.archive_batches (id) where verified_at is null;
 create index archive_batches_held on sereno.archive_batches (drop_eligible_at) where dropped_at is null;
 
--- One object each. `first_block` to `last_block`: which pages of the table it holds; the table stands still.
+-- Files of a batch, one object in the object store each. `first_block` to `last_block`: the pages of the batch's
+-- table that the file contains; the table no longer changes.
 create table sereno.archive_files (
     batch_id     bigint not null references sereno.archive_batches (id),
     number       integer not null,
@@ -38,7 +45,7 @@ create table sereno.archive_files (
     object       text not null unique,
     rows         bigint,
     keys_hash    text,
-    -- Of all columns of all rows; see `content_digest`.
+    -- Checksum of all columns of all rows; see `content_digest`.
     content_hash text,
     first_id     bigint,
     last_id      bigint,
@@ -61,7 +68,7 @@ create index archive_files_ids on sereno.archive_files (kind, first_id) where fi
 create index archive_files_times on sereno.archive_files (kind, from_at);
 create index archive_files_failed on sereno.archive_files (failed_at) where failed_at is not null;
 
--- Rows that somebody brought back: left in peace until then; what is still as it was archived is then simply removed.
+-- Restored rows, which are not archived again before `until`; a row that is still as it was archived is then deleted.
 create table sereno.restored (
     kind         text not null,
     key          text not null,
@@ -74,14 +81,14 @@ create table sereno.restored (
 
 create index restored_until on sereno.restored (until);
 
--- Keys of rows that came back and were not as before when they left: such a row may lie in two files.
+-- Keys of restored rows that had changed when they expired: such a row may be in two files.
 create table sereno.archived_again (
     kind  text not null,
     key   text not null,
     primary key (kind, key)
 );
 
--- Whether somebody has written a function by which values of a type, or of what a domain is made of, become texts.
+-- Return whether a type, or the base type of a domain, has a user-defined function that casts it to text.
 create function sereno.has_own_cast(of_type oid) returns boolean
     language sql stable as $$
     with recursive base(type) as (
@@ -91,9 +98,9 @@ create function sereno.has_own_cast(of_type oid) returns boolean
                    where casttarget = 'text'::regtype and castmethod = 'f' and castsource >= 16384)
     $$;
 
--- The key of a row as an expression of a text, the same for whoever reads the file: instants are microseconds, dates are days.
--- Those that no calendar says, and columns that are texts in the file, are what PostgreSQL writes. So is a type with a cast of
--- its own: a batch may be dropped by its owner, which must not run another role's code.
+-- Return an SQL expression for the key of a row as a text that every reader of the file computes alike: instants are
+-- microseconds, dates are days. Infinite ones, and columns that are texts in the file, are what PostgreSQL prints. So
+-- is a type with a cast of its own: a batch may be dropped by its owner, which must not run another role's code.
 create function sereno.archive_key(held regclass, names text[], prefix text default '', texts text[] default '{}') returns text
     language sql stable as $$
     select string_agg(
@@ -108,8 +115,8 @@ create function sereno.archive_key(held regclass, names text[], prefix text defa
     join pg_attribute on attrelid = held and attname = name and not attisdropped
 $$;
 
--- A new batch with an empty table like its source, to be filled in the same transaction. Whoever makes the table need not
--- be able to read the source: its columns are in the catalogue.
+-- Create a batch with an empty table like its source, to be filled in the same transaction. The caller need not be
+-- able to read the source: its columns are read from the catalogue.
 create function sereno.new_batch(of_kind text, source regclass, keys text[], moment text, out batch bigint, out held text)
     language plpgsql as $$
 begin
@@ -130,7 +137,8 @@ begin
             held, keys, moment, (select max(number) from sereno.migrations));
 end $$;
 
--- A whole day leaves as it is: detached, so that nothing can arrive any more. Answers the batch; none for an empty day.
+-- Archive a whole day: its partition is detached, so that no row can be added, and becomes the batch's table. Return
+-- the batch, or null for an empty day.
 create function sereno.archive_day(of_kind text, name text) returns bigint
     language plpgsql set lock_timeout = '1s' as $$
 declare
@@ -142,7 +150,7 @@ begin
     if parent is null or name !~ ('^' || parent || '_[0-9]{8}$') then
         raise exception '% is not a day of %', name, of_kind;
     end if;
-    -- Two may get here together; whoever comes second finds the day gone.
+    -- Two workers may call this at the same time: the second one waits, then finds that the day is gone.
     perform pg_advisory_xact_lock(hashtext('sereno.archive'));
     if to_regclass(format('sereno.%I', name)) is null then
         return null;
@@ -166,9 +174,10 @@ begin
     return batch;
 end $$;
 
--- What hangs on the rows of a batch follows into batches of their own: attempts of jobs, receipts of deliveries. A page at a time, in
--- the order of the parents' ids: of at most so many parents, and of no more than have so many children together (of one at least).
--- `children_after` says how far it got.
+-- Move the children of a batch's rows into batches of their own: attempts of jobs, receipts of deliveries. One page
+-- per call, in the order of the parents' ids: at most `most` parents, and only as many as have `most` children
+-- together (at least one). `children_after` stores the position. The batch row is locked, so that two callers do not
+-- move the same page.
 create function sereno.archive_children(of_batch bigint, most integer, out moved bigint, out is_done boolean)
     language plpgsql as $$
 declare
@@ -191,10 +200,10 @@ begin
         ('deliveries', 'receipts', 'sereno.receipts'::regclass, 'delivery_id', array['id'], 'at')
     ) as known (of_kind, kind, source, refers, keys, moment) where of_kind = parent.kind;
     if child.kind is not null then
-        -- Those that can have any: a success at the first try has none.
+        -- Only parents that can have children: a success at the first attempt has none.
         execute format('select array(select id from sereno_archive.%I where id > %L%s order by id limit %s)', parent.held_in, parent.children_after,
                        case parent.kind when 'jobs' then ' and (state <> ''succeeded'' or attempt > 1)' else '' end, most) into parents;
-        -- By index: joined, all days of attempts are read.
+        -- By index: a join would read all partitions of the attempts.
         execute format('select array_agg(id) filter (where fits), coalesce(bool_and(fits), true) from ('
                        'select id, sum(count) over (order by id) <= %3$s or row_number() over (order by id) = 1 as fits '
                        'from (select %2$I as id, count(*) from %1$s where %2$I = any($1) group by 1) as counted) as summed',
@@ -214,7 +223,7 @@ begin
     update sereno.archive_batches set children_moved = is_done, children_after = coalesce(reached, children_after) where id = of_batch;
 end $$;
 
--- A batch that turned out to be empty never was. One that holds anything stays, whoever asks.
+-- Delete a batch that turned out to be empty; refuse one that contains rows.
 create function sereno.forget_batch(batch bigint, held text) returns void
     language plpgsql as $$
 declare
@@ -231,7 +240,9 @@ begin
     execute format('drop table sereno_archive.%I', held);
 end $$;
 
--- Rows of a table, `t`, that a condition of ours finds, at most so many: a batch. Answers how many there were.
+-- Move at most `most` rows of a table (alias `t`) that match an internal condition into a batch; return their number.
+-- SKIP LOCKED: a row that another transaction has locked is left for a later call. Settings are fixed, because
+-- restored rows are found by the text of their key, which must be the same for archiving and restoring.
 create function sereno.archive_found(of_kind text, source regclass, keys text[], moment text, condition text, most integer) returns bigint
     language plpgsql
     set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -243,7 +254,7 @@ declare
 begin
     condition := format('%s and not exists (select from sereno.restored r where r.kind = %L and r.key = %s)',
                     condition, of_kind, sereno.archive_key(source, keys, 't.'));
-    -- Only: where others inherit from a table, the place of a row says nothing.
+    -- ONLY: a ctid identifies no row where other tables inherit from this one.
     execute format('select exists (select from only %s as t where %s)', source, condition) into any_row;
     if not any_row then
         return 0;
@@ -259,7 +270,7 @@ begin
         return 0;
     end if;
     update sereno.archive_batches set children_moved = false where id = made.batch;
-    -- Those beyond the first page follow in transactions of their own.
+    -- Children beyond the first page follow in separate transactions.
     perform sereno.archive_children(made.batch, most);
     if of_kind = 'deliveries' then
         execute format('delete from sereno.message_ids where delivery_id in (select id from sereno_archive.%I)', made.held);
@@ -267,7 +278,8 @@ begin
     return moved;
 end $$;
 
--- Rows of ours that are older than this and that nobody needs any more, at most so many; answers how many left.
+-- Archive at most `most` rows of sereno's own tables that are older than `before` and no longer needed; return their
+-- number.
 create function sereno.archive_rows(part text, before timestamptz, most integer) returns bigint
     language plpgsql
     set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -284,7 +296,7 @@ begin
             return sereno.archive_found('fires', 'sereno.fires_default', array['planned_at', 'schedule_id'], 'planned_at',
                 't.fired_at ' || old, most);
         when 'deliveries' then
-            -- What is being sent or is still to be sent stays; of the others no provider says anything any more.
+            -- Deliveries that are pending or being sent stay; for the others no more receipts are expected.
             return sereno.archive_found('deliveries', 'sereno.deliveries', array['id'], 'created_at',
                 't.created_at ' || old || ' and t.changed_at ' || old || $found$ and t.state not in ('pending', 'sending')$found$, most);
         when 'events' then
@@ -298,7 +310,8 @@ begin
     end case;
 end $$;
 
--- A table of somebody else's: rows whose time is before this. Nothing may be deleted or changed elsewhere because of it.
+-- Archive rows of an application's table whose time is before `before`. The table is refused if deleting its rows
+-- would delete or change rows elsewhere.
 create function sereno.archive_table(named text, moment text, before timestamptz, most integer) returns bigint
     language plpgsql
     set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -337,7 +350,8 @@ begin
     return sereno.archive_found(kind, source, keys, moment, format('t.%I < %L', moment, before), most);
 end $$;
 
--- Into which files a batch goes: about so many rows each, by the pages of its table. Once; whoever comes second finds them.
+-- Plan the files of a batch, of about `most` rows each, by the pages of its table; return their number. Done once:
+-- the batch row is locked, so that a second caller waits and finds the plan.
 create function sereno.plan_files(of_batch bigint, most integer) returns integer
     language plpgsql set timezone = 'UTC' set datestyle = 'ISO, YMD' as $$
 declare
@@ -353,7 +367,8 @@ begin
     if held.id is null or exists (select from sereno.archive_files where batch_id = of_batch) then
         return 0;
     end if;
-    -- What no calendar holds, such as infinity, would become another instant in a file: such a column is written as texts.
+    -- Values outside the years 1 to 9999, such as infinity, would become other instants in a file: such a column is
+    -- written as text.
     execute (
         select format($plan$select count(*), min(%1$I) filter (where %1$I >= '0001-01-01' and %1$I < '10000-01-01')::timestamptz,
                           array_remove(array[%2$s], null) from sereno_archive.%3$I$plan$,
@@ -379,15 +394,16 @@ begin
     return planned;
 end $$;
 
--- Which rows of its table a file holds. All of them are found without looking at pages: an index may give them in order, unsorted.
+-- Return the condition that selects the rows of a file. A file with all rows needs none, so that an index can return
+-- them in order, without a sort.
 create function sereno.part_of_table(first_block bigint, last_block bigint) returns text
     language sql immutable as $$
     select case when first_block = 0 and last_block = 4294967294 then ''
                 else format(' where ctid >= ''(%s,0)''::tid and ctid < ''(%s,0)''::tid', first_block, last_block) end
 $$;
 
--- Whether a column of a batch is written to files as it is, because Parquet knows its type; all others are written as texts. So
--- are the parts of a key, where a reader of the file might write them otherwise than `archive_key` does.
+-- Return whether a column is written to files in its own type, because Parquet has it; all others are written as
+-- texts. So are key columns of types that a reader of the file might print differently from `archive_key`.
 create function sereno.is_native(of_column pg_attribute, key_columns text[], as_texts text[]) returns boolean
     language sql immutable as $$
     select (of_column).attname <> all(as_texts) and (
@@ -395,19 +411,20 @@ create function sereno.is_native(of_column pg_attribute, key_columns text[], as_
         or ((of_column).attname <> all(key_columns) and (of_column).atttypid = any('{bool, float4, float8, bpchar, bytea}'::regtype[])))
 $$;
 
--- An expression: a column as a text. A type with a cast of its own is what its output function writes: a batch is dropped by its
--- owner, which must not run another role's code.
+-- Return an SQL expression for a column as a text. A type with a cast of its own is what its output function prints:
+-- a batch is dropped by its owner, which must not run another role's code.
 create function sereno.text_of(name text, of_type oid) returns text
     language sql stable as $$
     select case when sereno.has_own_cast(of_type) then format('case when %1$I is not null then format(''%%s'', %1$I) end', name)
                 else format('%I::text', name) end
 $$;
 
--- Expressions for the checksum of all columns of a batch, as a reader of its file computes it (`archive/checksum.py`). `columns`
--- are read in the order of the key; `digest` aggregates them, for 8,192 rows at a time: the SHA-256 of the SHA-256 of each column.
--- A column's values are joined once per page, because SHA-256 costs PostgreSQL 2 us a call, whatever the length. Numbers and
--- instants go in as the bytes that PostgreSQL sends, so no rounding and no text format comes in between. A long value is replaced
--- by its own SHA-256: a page of them might not fit into memory.
+-- Return expressions for the checksum of all columns of a batch, as a reader of its file computes it
+-- (`archive/checksum.py`). `columns` are read in the order of the key; `digest` aggregates them, for 8,192 rows at a
+-- time: the SHA-256 of the SHA-256 of each column. A column's values are joined once per page, because SHA-256 costs
+-- PostgreSQL 2 us a call, whatever the length. Numbers and instants are hashed as the bytes that PostgreSQL sends, so
+-- no rounding and no text format is involved. A long value is replaced by its own SHA-256: a page of them might not
+-- fit into memory.
 create function sereno.content_digest(of_batch bigint, out columns text, out digest text)
     language sql stable as $$
     select string_agg(format('%s as value_%s', expression, attnum), ', ' order by attnum),
@@ -427,7 +444,7 @@ create function sereno.content_digest(of_batch bigint, out columns text, out dig
     cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
     cross join lateral (select case
         when not is_native then sereno.text_of(attname, atttypid)
-        -- With its blanks.
+        -- char(n), with its trailing blanks.
         when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
         else quote_ident(attname) end) as written (expression)
     left join (values ('int2', 'int2send'), ('int4', 'int4send'), ('int8', 'int8send'), ('float4', 'float4send'), ('float8', 'float8send'),
@@ -436,7 +453,8 @@ create function sereno.content_digest(of_batch bigint, out columns text, out dig
     where id = of_batch
 $$;
 
--- What a file must hold, computed from the table itself: page by page through the index of its key, so memory does not grow with it.
+-- Return the row count and checksums that a file must have, computed from the table page by page through the index of
+-- its key, so memory use does not grow with the table.
 create function sereno.measure_file(of_batch bigint, of_number integer, out rows bigint, out keys_hash text, out content_hash text,
     out first_id bigint, out last_id bigint, out from_at timestamptz, out to_at timestamptz)
     language plpgsql stable set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -461,8 +479,9 @@ begin
     part := sereno.part_of_table(file.first_block, file.last_block);
     select string_agg(quote_ident(name), ', ' order by place), string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list
     from unnest(held.key_columns) with ordinality as named (name, place);
-    -- From the first key of a page on, in the order of the index. Operators are found by name, which a user may have given, too:
-    -- those of other types than PostgreSQL's own are not asked, at the price of an index scan from the first row.
+    -- Starts at the first key of a page, in the order of the index. Operators are found by name, which a user may
+    -- have defined too: the operators of types other than PostgreSQL's own are not used, at the price of an index
+    -- scan from the first row.
     from_page := case when exists (select from pg_attribute where attrelid = table_name::regclass and attname = any(held.key_columns) and atttypid >= 16384)
                       then 'record_ge(row(%1$s), row(%2$s))' else '(%1$s) operator(pg_catalog.>=) (%2$s)' end;
     execute format(
@@ -490,7 +509,8 @@ begin
     into rows, keys_hash, content_hash, first_id, last_id, from_at, to_at;
 end $$;
 
--- The query whose answer is a file: sorted by the key, types that Parquet knows as they are, all others as texts.
+-- Return the query whose result is written to a file: sorted by the key, types that Parquet has as they are, all
+-- others as texts.
 create function sereno.file_query(of_batch bigint, of_number integer, out query text, out rising text[])
     language sql stable as $$
     select format('select %s from sereno_archive.%I as held%s order by %s',
@@ -507,8 +527,10 @@ create function sereno.file_query(of_batch bigint, of_number integer, out query 
     group by held_in, first_block, last_block, key_columns
 $$;
 
--- The end of a batch: its grace is over, every file was read back and verified, and together they hold every row of the table.
--- The pages of its files are all pages of the table, so each row is compared with the file that it is in.
+-- Drop the table of a batch when its grace period is over, every file was read back and verified, and the files
+-- together contain every row of the table. The pages of the files are all pages of the table, so each row is compared
+-- with its file. The table is locked exclusively, so that no row changes between the comparison and the drop; after
+-- one second without the lock, it gives up.
 create function sereno.drop_batch(of_batch bigint) returns boolean
     language plpgsql set lock_timeout = '1s' as $$
 declare
@@ -537,7 +559,8 @@ begin
     return true;
 end $$;
 
--- Whether a table of the archive holds a row of this number. What the caller may not read is not looked into.
+-- Return whether a table of the archive contains a row with this number. A table that the caller may not read is not
+-- searched.
 create function sereno.is_held(held text, column_name text, wanted bigint) returns boolean
     language plpgsql stable as $$
 declare
@@ -553,25 +576,26 @@ begin
     return is_there;
 end $$;
 
--- Where rows of a kind come back to: finished jobs and fires find their partition themselves.
+-- Return the table that rows of a kind are restored to: jobs and fires are routed to their partition.
 create function sereno.restore_target(of_kind text, source text) returns regclass
     language sql stable as $$
     select to_regclass(case of_kind when 'jobs' then 'sereno.history' when 'fires' then 'sereno.fires' else source end)
 $$;
 
--- Which rows of a kind hang on which others: they come and go with them.
+-- Return the parent of a kind: its rows are restored and removed together with their parents.
 create function sereno.restore_parent(of_kind text, out kind text, out refers text)
     language sql immutable as $$
     select case of_kind when 'attempts' then 'jobs' when 'receipts' then 'deliveries' end,
            case of_kind when 'attempts' then 'job_id' when 'receipts' then 'delivery_id' end
 $$;
 
--- The statement that brings rows back. `origin`: what stands behind `from`; `value_of`: how a value of it is written, with the
--- number of its column (from 0) and its name. `$1` is what the origin needs, `$2` until when the rows stay.
+-- Return the statement that restores rows. `origin`: the text behind FROM; `value_of`: a format for one of its
+-- values, with the number of the column (from 0) and its name. `$1` is the parameter of the origin, `$2` until when
+-- the rows stay.
 --
--- A row whose key is there already, live jobs among them, is left alone; its mark, if it has one, holds longer. What else stands
--- in the way of a row (another unique key, a trigger) is counted as refused. A job that blocked those behind it, in an order that
--- has long gone on, does not block them again.
+-- A row whose key exists, also as a live job, is left as it is; its mark, if it has one, is prolonged. A row that
+-- another conflict prevents (a unique key, a trigger) is counted as refused. A job that blocked an order does not
+-- block it again after it is restored: the order has long continued.
 create function sereno.restore_query(of_batch bigint, names text[], without text[], origin text, value_of text) returns text
     language plpgsql stable as $$
 declare
@@ -596,7 +620,7 @@ begin
         raise exception '% no longer has what the archive has: %', held.source, coalesce(lost, array_to_string(held.key_columns, ', '))
             using errcode = 'object_not_in_prerequisite_state', hint = 'Add the columns again, or leave them out: --without COLUMN';
     end if;
-    -- The type without its length: what does not fit any more is refused, and not cut off.
+    -- The type without its length: a value that no longer fits is refused, not truncated.
     select array_agg(quote_ident(attname) order by place),
            array_agg(case when held.kind = 'jobs' and attname = 'keys' then '(' || written || ') - ''blocks''' else written end
                      || ' as ' || quote_ident(attname) order by place)
@@ -632,7 +656,7 @@ begin
         sereno.archive_key(target, held.key_columns, 'sereno_row.'), held.kind, of_batch);
 end $$;
 
--- Rows of a file: an array of arrays of texts, in the order of `names`.
+-- Restore rows of a file: an array of arrays of texts, in the order of `names`.
 create function sereno.restore_rows(of_batch bigint, names text[], rows jsonb, until timestamptz, without text[],
     out matched bigint, out restored bigint, out present bigint)
     language plpgsql set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -642,7 +666,8 @@ begin
     into matched, restored, present using rows, until;
 end $$;
 
--- What is wanted of a table that still holds its rows: so many of its pages, by the first part of the key or by time.
+-- Return the FROM clause for rows of a batch whose table still exists: a range of pages, by the first key column or
+-- by time.
 create function sereno.held_origin(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamptz,
     to_at timestamptz) returns text
     language sql stable as $$
@@ -655,7 +680,7 @@ create function sereno.held_origin(of_batch bigint, first_block bigint, last_blo
     where id = of_batch and dropped_at is null
 $$;
 
--- Rows of a table that still holds them.
+-- Restore rows of a batch whose table still exists.
 create function sereno.restore_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamptz,
     to_at timestamptz, until timestamptz, without text[], out matched bigint, out restored bigint, out present bigint)
     language plpgsql set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
@@ -673,7 +698,7 @@ begin
     execute sereno.restore_query(of_batch, names, without, origin, 'h.%2$I') into matched, restored, present using null::text, until;
 end $$;
 
--- How many there are.
+-- Return the number of rows that restore_held would restore.
 create function sereno.count_held(of_batch bigint, first_block bigint, last_block bigint, numbers text[], from_at timestamptz,
     to_at timestamptz, out matched bigint)
     language plpgsql stable set timezone = 'UTC' as $$
@@ -681,7 +706,7 @@ begin
     execute 'select count(*) from ' || sereno.held_origin(of_batch, first_block, last_block, numbers, from_at, to_at) into matched;
 end $$;
 
--- A part of a key as a value again, as an expression: what `archive_key` made a text of.
+-- Return an SQL expression that turns a part of a key back into a value: the inverse of `archive_key`.
 create function sereno.key_value(part text, of_type oid) returns text
     language sql stable as $$
     select format(case
@@ -696,7 +721,8 @@ create function sereno.key_value(part text, of_type oid) returns text
         else '%1$s::%2$s' end, part, format_type(of_type, -1))
 $$;
 
--- How a mark, `m`, finds its row, `t`: by the columns of the key, so that an index serves. What has a tab in it is not found.
+-- Return the condition by which a mark (alias `m`) finds its row (alias `t`): by the key columns, so that an index
+-- can be used. A key that contains a tab is not found.
 create function sereno.mark_finds(target regclass, keys text[]) returns text
     language sql stable as $$
     select string_agg(format('t.%I = case when m.tabs = %s then %s end', name, cardinality(keys) - 1,
@@ -707,9 +733,10 @@ create function sereno.mark_finds(target regclass, keys text[]) returns text
     having count(*) = cardinality(keys)
 $$;
 
--- The time of some marks of a kind is over, all of one batch: rows that are as they were archived leave, with what hangs on them;
--- they are still in the archive. Others lose their mark, and are archived again as any other row. Nothing when there are none.
--- Children go with their parents; the marks of those that are left over say nothing any more.
+-- Expire marks of a kind, all of one batch: rows that are as they were archived are deleted, with their children;
+-- they are still in the archive. Others lose their mark, and are archived again like any other row. Both results are
+-- null when no mark has expired. Children are deleted with their parents; marks of children that remain have no
+-- effect. The advisory lock serialises expiry and restore.
 create function sereno.leave_restored(of_kind text, most integer, out gone bigint, out changed bigint)
     language plpgsql set timezone = 'UTC' set datestyle = 'ISO, YMD' set intervalstyle = 'postgres' set extra_float_digits = 1
     set bytea_output = 'hex' as $$
@@ -726,7 +753,7 @@ begin
         return;
     end if;
     target := sereno.restore_target(held.kind, held.source);
-    -- Where a file of the batch is not sound, the row that came back may be the last one.
+    -- If a file of the batch is damaged, the restored row may be the last copy.
     if held.kind not in ('attempts', 'receipts') and target is not null
        and not exists (select from sereno.archive_files where batch_id = held.id and failed_at is not null) then
         finds := sereno.mark_finds(target, held.key_columns);

@@ -1,7 +1,15 @@
+-- Workers in other languages: sessions, heartbeats, claims and settlements as functions, for every client that speaks
+-- SQL.
+-- Public are open_session, heartbeat, claim_jobs, settle_jobs and close_session (docs/reference/sql.md). Their
+-- signatures are stable: arguments are only added at the end, with defaults, and result columns are only added; an
+-- incompatible change gets a new name. They run with the rights of the schema's owner, for roles that are granted
+-- them. The worker in Python has statements of its own for the same; tests check the same guarantees on both.
+
+-- Return the version of these functions, for clients.
 create function sereno.functions_version() returns integer language sql immutable as 'select 1';
 
--- The session, if it is the caller's; nothing if there is none. Its number alone opens no door: workers in Python, and other
--- roles, have sessions too.
+-- Return the session if the caller's role opened it; null if there is none. The id alone gives no access: workers in
+-- Python, and other roles, have sessions too.
 create function sereno.own_session(session bigint) returns sereno.sessions
     language plpgsql as $$
 declare
@@ -19,8 +27,8 @@ begin
     return own;
 end $$;
 
--- One life of one worker; answers its number. `slots`: how many jobs it runs at once, for people who look. `listens`: whether it
--- is told of new jobs, on the channel sereno.ready.
+-- Open a session for one run of one worker; return its id. `slots`: how many jobs it runs at once, for display.
+-- `listens`: whether it listens for new jobs on the channel sereno.ready.
 create function sereno.open_session(
     queues text[],
     tasks text[],
@@ -64,10 +72,11 @@ begin
     return made;
 end $$;
 
--- Keeps the lease. `held`: the jobs that the worker knows it has; others that it was given a while ago go back, for the reply to
--- a claim was lost. Answers whether the session is alive, which of the held jobs somebody wants to stop (`cancel`), and which
--- are no longer its own (`lost`). Does also what time brings, so that a house without a worker in Python goes on; should that
--- fail, the lease is kept all the same.
+-- Renew the lease. `held`: the jobs that the worker knows it has; other jobs that it claimed a while ago are
+-- released, because the reply to that claim was lost. Return whether the session is alive, which of the held jobs are
+-- to be cancelled (`cancel`), and which no longer belong to it (`lost`). It also promotes due jobs, rescues jobs of
+-- dead sessions and adds up statistics, so that an installation without a worker in Python works; if that fails, the
+-- lease is renewed all the same.
 create function sereno.heartbeat(
     session bigint, held bigint[] default null,
     out alive boolean, out lease_until timestamptz, out cancel bigint[], out lost bigint[]
@@ -117,7 +126,7 @@ begin
     end;
 end $$;
 
--- The session is over: what it still has goes back, without charge. Answers how many jobs that were.
+-- Close a session and release its jobs, without counting an attempt against them; return their number.
 create function sereno.close_session(session bigint) returns integer
     language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -130,7 +139,8 @@ begin
     return given;
 end $$;
 
--- Limiters are locked until the transaction ends: whoever stands still with them holds up everybody, so the server ends that.
+-- Limiters stay locked until the transaction ends, and a client that idles inside it would block all claims: limit
+-- that to 10 s.
 create function sereno.keep_moving() returns void
     language plpgsql as $$
 begin
@@ -139,7 +149,8 @@ begin
     end if;
 end $$;
 
--- The limiters that jobs of a queue with these keys pass, but for rates: where a slot is free when such a job ends.
+-- Return the limiters, other than rates, that jobs of a queue with these keys pass: their slots are free when such a
+-- job ends.
 create function sereno.limiters_of(queue text, keys jsonb) returns setof bigint
     language sql stable as $$
     select sereno.limiter_of(item ->> 0, item ->> 1) from jsonb_array_elements(coalesce(keys -> 'limits', '[]')) as item
@@ -150,8 +161,9 @@ create function sereno.limiters_of(queue text, keys jsonb) returns setof bigint
     select sereno.limiter_of(name, '') from sereno.limits where limits.queue = limiters_of.queue and kind = 'slots'
     $$;
 
--- Slots of these limiters came free: whoever looks next finds them due. A limiter that a claim holds is tried again for a moment, never
--- waited for; then the date on the limiter brings somebody to look. From here on, the transaction may not stand still.
+-- Mark limiters whose slots came free as due, for the next claim. SKIP LOCKED and 10 tries of 10 ms: a limiter that a
+-- claim has locked is not waited for; if all tries fail, the limiter's `look_at` makes a later claim check it. From
+-- here on, the transaction must not idle (see keep_moving).
 create function sereno.hand_over(limiter_ids bigint[]) returns void
     language plpgsql as $$
 declare
@@ -178,7 +190,8 @@ begin
     end loop;
 end $$;
 
--- Future jobs that are due become ready: of the last so many seconds, at most a thousand. Answers how many.
+-- Make due scheduled jobs ready: at most a thousand, of the last `look_back` seconds; return their number. SKIP
+-- LOCKED: another session is promoting the rest.
 create function sereno.promote_due(look_back double precision) returns integer
     language plpgsql as $$
 declare
@@ -198,13 +211,14 @@ begin
     return coalesce(cardinality(queues), 0);
 end $$;
 
--- What a job was to a session that is no longer alive; it decides what the death means for the job.
---   'left'    the session closed itself: no crash.
---   'alone'   a suspect that ran alone, as the session had announced before it began: one crash more, and the limit is the end.
+-- Return the part that a job had in the end of its session, which decides what the end means for the job.
+--   'left'    The session closed itself: no crash.
+--   'alone'   A suspect that ran alone, as the session had announced before it began: one more crash, up to the limit.
 --             A worker in another language announces nothing; there it is a suspect that was the session's only job.
---   'waited'  claimed ahead, and not begun when the session last said so: it goes back without charge, once. One that goes
---             through this twice may have begun since, both times, and is treated as if it had.
---   'began'   or may have: it is a suspect from now on, and runs alone. Deaths as one of many charge it no further.
+--   'waited'  Claimed ahead, and not begun at the session's last report: released without a crash, once. A job that
+--             goes through this twice may have begun after the report both times, and is treated as if it had.
+--   'began'   Begun, or possibly: it is a suspect from now on, and runs alone. Further deaths of sessions where it was
+--             one of many add no crash.
 create function sereno.part_in_death(job_id bigint, tried integer, crashes integer, owner bigint) returns text
     language sql stable as $$
     select case
@@ -220,15 +234,16 @@ create function sereno.part_in_death(job_id bigint, tried integer, crashes integ
     from (values (owner)) as wanted(id) left join sereno.sessions using (id)
     $$;
 
--- The words for it in the attempts of a job.
+-- Return the reason that the attempts of the job show for it.
 create function sereno.words_for_death(part text, owner bigint) returns text
     language sql immutable as $$
     select case part when 'left' then 'left behind at shutdown' else 'its worker session ' || owner || ' died' || case part
         when 'alone' then ' while it ran alone' when 'waited' then ' before it began' else '' end end
     $$;
 
--- Sessions whose lease ran out are dead, and jobs of sessions that are not alive go back to ready, a thousand at most. As the
--- statements `expire` and `rescue` of the worker say it; slots that come free this way are handed over. Answers whose they were.
+-- Mark sessions whose lease ran out as dead, and make jobs of ended sessions ready again, a thousand at most, as the
+-- worker's statements `expire` and `rescue` do; mark limiters whose slots come free. Return the sessions of these
+-- jobs. SKIP LOCKED: another session is rescuing the rest.
 create function sereno.bring_back() returns setof bigint
     language plpgsql as $$
 declare
@@ -278,11 +293,12 @@ begin
     return query select * from unnest(owners);
 end $$;
 
--- How many rows of ready jobs a claim by SQL reads at most: of a queue and priority, above its floor and below, and of lanes.
+-- Return the most rows of ready jobs that a claim by SQL reads: of a queue and priority above its floor, below it
+-- ('back'), and of lanes.
 create function sereno.most_read(part text) returns integer
     language sql immutable as $$ select case part when 'back' then 50000 else 10000 end $$;
 
--- The jobs that these ids mean become the session's, and an attempt more. They are locked already.
+-- Assign jobs, which the caller has locked, to a session and count an attempt; return them.
 create function sereno.mark_claimed(for_session bigint, ids bigint[], moment timestamptz default sereno.now()) returns setof sereno.jobs
     language sql as $$
     update sereno.jobs set state = 'running', attempt = attempt + 1, session_id = for_session, claimed_at = moment
@@ -290,9 +306,10 @@ create function sereno.mark_claimed(for_session bigint, ids bigint[], moment tim
     returning *
     $$;
 
--- Floors of a claim by SQL, by queue and priority. Most claims are quick, start at zero, and write nothing. One that is not has
--- met the dead entries that a long transaction keeps (see engine/floor.py): it writes down where the next ones may start, and
--- when it is time to look back, so that looking back takes a twentieth of the time. `claimed`: plain jobs that it got.
+-- Store the floors of a session's claims, by queue and priority. Most claims are fast, start at zero, and write
+-- nothing. A slow one has met the dead index entries that a long transaction retains (see worker/floor.py): it stores
+-- where the next claims may start, and when to look back, so that looking back takes a twentieth of the time.
+-- `claimed`: the plain jobs of the claim.
 create function sereno.learn_floors(
     for_session bigint, claimed bigint[], looked_back boolean, is_full boolean, took interval
 ) returns void
@@ -313,13 +330,17 @@ create function sereno.learn_floors(
     where id = any(array(select own.id from sereno.sessions own where own.id = for_session for update skip locked))
     $$;
 
--- Part of the index of ready jobs: values of ready_seq from `low` on and below `high`, of which at most `most` rows are read.
--- `is_back`: below the floor.
+-- A range of the index of ready jobs: ready_seq from `low` up to, but not including, `high`, of which at most `most`
+-- rows are read. `is_back`: below the floor.
+-- A claim reads a bounded number of rows, however many it has to pass over: ready jobs of paused tenants and tasks,
+-- and of tasks that the worker does not know. What was passed over is stored, so that the next claim continues behind
+-- it. worker/claim_ranges.py does the same for the worker in Python.
 create type sereno.ready_range as (
     queue text, priority smallint, low bigint, high bigint, most integer, is_back boolean);
 
--- What a claim reads: the most urgent first, queues of one urgency in any order, older jobs before newer ones. `turned`: from the
--- least urgent. Ranges below the floor are read only after something was passed over; without that, all lies above the floor.
+-- Return the ranges that a claim reads: the most urgent first, queues of one priority in random order, older jobs
+-- before newer ones. `turned`: the least urgent first. Ranges below the floor are read only after jobs were passed
+-- over; otherwise all jobs are above the floor.
 create function sereno.ready_ranges(queues text[], floors jsonb, passed_over jsonb, looks_back boolean, turned boolean)
     returns sereno.ready_range[]
     language sql as $$
@@ -336,9 +357,9 @@ create function sereno.ready_ranges(queues text[], floors jsonb, passed_over jso
         select walked, floor, sereno.most_read('back'), true where looks_back and passed_over is not null and walked < floor) as part
     $$;
 
--- Jobs of these ranges, locked, but for those in `but`. Rows are read without a lock first, because a limit below a lock would
--- count what was locked and not what was read. `reached`: how many ranges were read, to their end or to their limit.
--- SKIP LOCKED: a row that another claim holds is that claim's.
+-- Pick and lock jobs of these ranges, other than those in `but`. Rows are read without a lock first, because a LIMIT
+-- below a lock would count locked rows, not read ones. `reached`: how many ranges were read, to their end or to their
+-- limit. SKIP LOCKED: a row that another claim has locked belongs to that claim.
 create function sereno.pick_ranges(
     ranges sereno.ready_range[], known_tasks text[], room integer, but bigint[], out ids bigint[], out reached integer
 )
@@ -367,15 +388,17 @@ begin
           limit room) as picked;
 end $$;
 
--- What is paused, as it is remembered.
+-- Return what is paused, in the form in which sessions store it.
 create function sereno.paused_now() returns jsonb
     language sql stable as $$ select coalesce(jsonb_agg(kind || ':' || name), '[]') from sereno.pauses where kind <> 'queue' $$;
 
--- A claim has read these ranges: where it stopped before the end of one, the next claim goes on. What lies above the floor is not
--- walked to its end first: the floor rises to the newest jobs at once, and the walk below it goes on from claim to claim, from the
--- beginning again when it has come to the floor. Jobs whose transactions took long to commit are found by it too; for their sake
--- the floor rises to a value that is two seconds old. Of the memory, `from` says for each queue and priority where the walk goes
--- on, `head` what the sequence had given at `head_at`, and `paused` what was paused. `is_short`: a floor has risen.
+-- Store where the next claim continues in ranges that this claim did not read to their end. The part above the floor
+-- is not read to its end first: the floor rises to the newest jobs at once, and the scan below it continues from
+-- claim to claim, and starts again when it has reached the floor. It also finds jobs whose transactions took long to
+-- commit; for their sake the floor rises to a value that is two seconds old. Of the stored state, `from` is the
+-- position of the scan for each queue and priority, `head` the value of the sequence at `head_at`, and `paused` what
+-- was paused. `is_short`: a floor has risen. SKIP LOCKED: if a heartbeat has locked the session, the claim does not
+-- wait, and the state is stored by a later claim.
 create function sereno.pass_over(
     for_session bigint, ranges sereno.ready_range[], inout floors jsonb, inout passed_over jsonb, out is_short boolean
 )
@@ -413,7 +436,8 @@ begin
     where own.id = any(array(select id from sereno.sessions where id = for_session for update skip locked));
 end $$;
 
--- Ready jobs without limits of these queues, locked. After a floor has risen, what lies below it is looked at at once.
+-- Pick and lock ready jobs without limits of these queues. After a floor has risen, the part below it is read at
+-- once.
 create function sereno.pick_plain(
     for_session bigint, queues text[], known_tasks text[], room integer, floors jsonb, looks_back boolean, turned boolean
 ) returns bigint[]
@@ -441,17 +465,19 @@ begin
     return ids;
 end $$;
 
--- A pause has ended: what this session has passed over may be for it now.
+-- Reset the floors of a session after a pause has ended: jobs that it passed over may be claimable now.
 create function sereno.start_over(for_session bigint) returns void
     language sql as $$
     update sereno.sessions set passed_over = null, floors = '{}', look_back_at = null
     where id = any(array(select id from sereno.sessions where id = for_session for update skip locked))
     $$;
 
+-- Return whether a pause that was in force when jobs were passed over has ended.
 create function sereno.has_resumed(passed_over jsonb) returns boolean
     language sql stable as $$ select not (passed_over -> 'paused') <@ sereno.paused_now() $$;
 
--- Jobs without limits, of queues without limits (see pick_plain). `floors`: where to start. `turned`: from the other end.
+-- Claim jobs without limits, of queues without limits (see pick_plain). `floors`: where to start. `turned`: the least
+-- urgent first.
 create function sereno.claim_plain(
     for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean,
     looks_back boolean default false
@@ -467,21 +493,25 @@ begin
         for_session, sereno.pick_plain(for_session, open_queues, known_tasks, most, floors, looks_back, turned));
 end $$;
 
--- A claim of lanes and limiters, on its way through the functions below; the first fields as sereno.take_lanes answers them.
--- Of a lane: whether it is still to be asked, how many jobs it may give, which limiter it must wait for.
+-- A lane during a claim; the first fields as sereno.take_lanes returns them. `is_open`: may be given more jobs;
+-- `gives`: how many jobs it may give; `waits`: the limiter that refused it.
+-- Claims under limits by SQL take and write lanes by the functions that the worker in Python calls; the decision
+-- between them, which jobs/limits/lane_decision.py makes for it, is made here.
 create type sereno.taken_lane as (
     id bigint, queue text, limiters bigint[], units integer[], order_id bigint, turn double precision, floor_priority smallint,
     floor_seq bigint, behind bigint, band smallint, has_head boolean, fair text, weight double precision,
     clock double precision, is_open boolean, gives integer, waits bigint);
 
--- Of a limiter: how many slots or tokens are left, what the first one that must wait for it needs, whether it is to be written.
+-- A limiter during a claim. `room`: slots or tokens left; `need`: what the first lane that it refused needs;
+-- `is_touched`: to be written.
 create type sereno.taken_limiter as (
     id bigint, kind text, slots integer, per_second double precision, burst double precision, tokens double precision,
     closed double precision, held bigint[], looks integer, room double precision, need double precision, is_touched boolean);
 
--- Limiters that were locked, each with those of its jobs that still run and pass it. Asked with the locks in hand. Jobs behind a
--- negative number -n share n slots, as long as there are more than n of them (see domain/parties.py).
-create function sereno.read_limiters(answer json) returns sereno.taken_limiter[]
+-- Return the locked limiters, each with those of its jobs that still run and pass it. Queried while they are locked,
+-- so that no other claim changes them. Jobs behind a negative number -n share n slots, as long as there are more than
+-- n of them (see jobs/limits/slot_sharing.py).
+create function sereno.read_limiters(taken_json json) returns sereno.taken_limiter[]
     language sql as $$
     select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
                          case when closed > 0 then 0 when kind = 'rate' then tokens
@@ -491,9 +521,9 @@ create function sereno.read_limiters(answer json) returns sereno.taken_limiter[]
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
                  each -> 7 as list, (each ->> 8)::integer as looks,
-                 exists (select from json_array_elements(answer -> 4) as free
+                 exists (select from json_array_elements(taken_json -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
-          from json_array_elements(answer -> 3) as each offset 0) as limiter
+          from json_array_elements(taken_json -> 3) as each offset 0) as limiter
     cross join lateral (
         select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
@@ -509,14 +539,15 @@ create function sereno.read_limiters(answer json) returns sereno.taken_limiter[]
         where number > 0 or not is_alone) as inside
     $$;
 
--- Lanes all of whose limiters were locked, and for each queue that has a limit of its own, the plain jobs of it as a lane without a
--- number. A fair lane that waited has saved up nothing: it comes back at the turn of those who are next.
-create function sereno.read_lanes(answer json, locked bigint[]) returns sereno.taken_lane[]
+-- Return the lanes all of whose limiters were locked, and, for each queue with a limit of its own, its plain jobs as
+-- a lane without an id. A fair lane that waited has saved up nothing: it returns at the turn of the lanes that are
+-- next.
+create function sereno.read_lanes(taken_json json, locked bigint[]) returns sereno.taken_lane[]
     language sql as $$
     with own as materialized (
         select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as limiters,
                (value ->> 1)::boolean as has_plain
-        from json_each(answer -> 5)
+        from json_each(taken_json -> 5)
     ),
     lane as materialized (
         select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as limiters,
@@ -524,7 +555,7 @@ create function sereno.read_lanes(answer json, locked bigint[]) returns sereno.t
                (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
                (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
                each ->> 11 as fair, (each ->> 12)::double precision as weight, (each ->> 13)::double precision as clock
-        from json_array_elements(answer -> 2) as each
+        from json_array_elements(taken_json -> 2) as each
     ),
     every as (
         select id, queue, limiters || extra as limiters, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
@@ -543,8 +574,9 @@ create function sereno.read_lanes(answer json, locked bigint[]) returns sereno.t
     select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where limiters <@ locked
     $$;
 
--- One job at a time to the lane that is next, until the room is used up or every lane must wait: bands in order, in rounds within
--- a band, fair lanes by what they got divided by their weight. A limiter that refuses closes a rate for all who come later.
+-- Assign one job at a time to the lane that is next, until the free slots are used up or every lane must wait: bands
+-- in order, in rounds within a band, fair lanes by jobs divided by weight. A rate that refuses a lane refuses all
+-- later ones.
 create function sereno.give_turns(
     inout lanes sereno.taken_lane[], inout limiters sereno.taken_limiter[], in room integer, in turned boolean
 )
@@ -588,7 +620,7 @@ begin
             cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
             limiters[limiter].room := limiters[limiter].room - cost;
             if limiters[limiter].kind = 'order' then
-                -- Whoever is next in the order waits from now on.
+                -- The next job of the order has to wait from now on.
                 limiters[limiter].need := 1;
             end if;
         end loop;
@@ -598,9 +630,13 @@ begin
     end loop;
 end $$;
 
--- So many of each lane, by index, as the statement `pick` of the worker takes them: their ids, and the number of the lane of each.
--- `stops`: lanes of which no more may be read in one claim, by number, and where the next one goes on. `passing`: numbers of
--- lanes that gave jobs from behind others.
+-- Pick and lock jobs of each lane by index; return their ids, and the number of the lane of each. `stops`: lanes of
+-- which no more rows may be read in one claim, by number, and where the next claim continues. `passing`: numbers of
+-- lanes that gave jobs from behind others. SKIP LOCKED: a row that another claim has locked belongs to that claim.
+-- The choice must agree with the query `pick` of jobs/limits/lane_claim.sql, which the worker in Python runs. They
+-- are two statements, because `pick` also bounds isolated tasks and suspects by free processes, picks the plain jobs
+-- of limited queues and claims, in one round trip and with plans of its own; a shared function would change these
+-- plans. tests/jobs/public_sql/test_limits.py runs both against the same model of limits and orders.
 create function sereno.pick_limited(
     lanes sereno.taken_lane[], known_tasks text[], out ids bigint[], out numbers bigint[], out stops jsonb,
     out passing bigint[]
@@ -658,9 +694,9 @@ create function sereno.pick_limited(
     from picked
     $$;
 
--- What the decision, and what was picked, means for lanes and limiters (see store/lanes.py). A lane that gave something goes to the
--- end of its line, for whoever claims by SQL remembers nothing. A limiter that somebody waits for from now on is looked at once more
--- by whoever comes next: it may come free while this is being written.
+-- Write the decision and the picked jobs to lanes and limiters (see jobs/limits/lane_claim.py). A lane that gave jobs
+-- moves to the end of its band, because claims by SQL store no position. A limiter that a lane starts to wait for is
+-- due at once, so that the next claim checks it: it may have come free during this claim.
 create function sereno.write_limited(
     moment timestamptz, lanes sereno.taken_lane[], limiters sereno.taken_limiter[], ids bigint[], numbers bigint[], stops jsonb
 ) returns void
@@ -728,8 +764,8 @@ create function sereno.write_limited(
          (select array_agg(queue) as queues, array_agg(fair) as keys, array_agg(clock) as clocks from share) as s
     $$;
 
--- Jobs with limits, and those of queues with limits: wake lanes, take them with their limiters, decide, pick, write. Again while it
--- gives something, because a lane is given no more than its part. `floors`: where to start.
+-- Claim jobs with limits, and jobs of queues with limits: wake lanes, take them with their limiters, decide, pick,
+-- write. Repeated while it yields jobs, because a lane is given only its share at a time. `floors`: where to start.
 create function sereno.claim_limited(
     for_session bigint, wanted text[], known_tasks text[], most integer, floors jsonb, turned boolean,
     looks_back boolean default false
@@ -738,7 +774,7 @@ create function sereno.claim_limited(
 declare
     opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
     made     boolean := false;
-    answer   json;
+    taken_json   json;
     limiters    sereno.taken_limiter[];
     lanes    sereno.taken_lane[];
     ids      bigint[];
@@ -751,7 +787,7 @@ declare
 begin
     perform sereno.keep_moving();
     while most > 0 loop
-        answer := sereno.take_lanes((
+        taken_json := sereno.take_lanes((
             select jsonb_agg(jsonb_build_object(
                 'queue', queue, 'now', most, 'room', most, 'lanes', most,
                 'floors', (select jsonb_agg(jsonb_build_object(
@@ -761,8 +797,8 @@ begin
                           from (select level, case when turned then -level else level end as place
                                 from generate_series(0, 9) as level) as step)))
             from unnest(wanted) as queue), '[]');
-        limiters := sereno.read_limiters(answer);
-        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
+        limiters := sereno.read_limiters(taken_json);
+        lanes := sereno.read_lanes(taken_json, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
         select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
@@ -773,19 +809,19 @@ begin
             ids := ids || plain;
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
+        perform sereno.write_limited((taken_json ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
         if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
                 array(select lane.id from unnest(lanes) with ordinality as lane
                       where stops ? ordinality::text or ordinality = any(passing)));
         end if;
-        return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
-        if (answer ->> 8)::boolean and not made then
-            -- Of new limits, or swept away while nobody used them.
-            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
+        return query select * from sereno.mark_claimed(for_session, ids, (taken_json ->> 0)::timestamptz);
+        if (taken_json ->> 8)::boolean and not made then
+            -- Limiters are missing: of new limits, or deleted while unused.
+            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(taken_json -> 2) as each), wanted);
             made := true;
         elsif coalesce(cardinality(ids), 0) = 0 then
-            -- Behind what was passed over there may be more.
+            -- There may be more jobs behind those that were passed over.
             walks := walks + 1;
             exit when stops is null or walks = 5;
         end if;
@@ -793,13 +829,14 @@ begin
     end loop;
 end $$;
 
+-- A job as claim_jobs returns it.
 create type sereno.claimed_job as (
     id bigint, attempt integer, task text, args jsonb, queue text, tenant text, priority smallint, failures integer,
     crashes integer, trace text, run_at timestamptz, claimed_at timestamptz, planned_at timestamptz);
 
--- Ready jobs of the session's tasks become the session's: at most so many, of these queues, or of all of the session's. Those
--- with limits and those without take turns in who is first; now and then the least urgent are. One that has expired, or has
--- killed its workers as often as it may, is dead, and not handed out.
+-- Claim at most `most` ready jobs of the session's tasks, from these queues or from all queues of the session. Jobs
+-- with limits and without take random turns in who is first; one claim in ten starts with the least urgent. A job
+-- that has expired, or has reached the limit of crashes, becomes dead and is not returned.
 create function sereno.claim_jobs(session bigint, queues text[] default null, most integer default 1)
     returns setof sereno.claimed_job
     language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -844,7 +881,7 @@ begin
                     session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;
         end loop;
-        -- What has just become due is not left to the next heartbeat of whoever.
+        -- Jobs that have just become due are promoted here, not at the next heartbeat of a session.
         exit when cardinality(got) = most or round = 2 or sereno.promote_due(case when looks_back then 3e9 else 60 end) = 0;
     end loop;
     if clock_timestamp() - began > interval '5 milliseconds' then
@@ -861,12 +898,12 @@ begin
     from unnest(got) where (expires_at is null or expires_at > claimed_at) and crashes < 3 order by priority, ready_seq;
 end $$;
 
--- What a worker says of an attempt.
+-- An outcome of an attempt as a worker reports it.
 create type sereno.outcome as (
     id bigint, attempt integer, outcome text, delay double precision, until timestamptz, retries integer, seconds double precision,
     reason text, error_type text, error_message text, traceback text, frame text, history boolean);
 
--- As it can be stored, or an error that says what is wrong with which.
+-- Return the outcomes with texts cut to their stored length, or raise an error that names the job and the problem.
 create function sereno.read_outcomes(outcomes jsonb) returns setof sereno.outcome
     language plpgsql stable as $$
 declare
@@ -913,11 +950,13 @@ begin
     end if;
 end $$;
 
+-- The result of settling one attempt. `why`: the reason if it was not written, or was written before.
 create type sereno.settled_job as (id bigint, attempt integer, settled boolean, state text, run_at timestamptz, why text);
 
--- How attempts ended, for those of them that are the session's; answers for each whether it was written. A session that lost its
--- lease, or the job, changes nothing. Said again after a lost reply, it is answered as before. `strict`: an error if one of them
--- was not written, which takes the whole transaction back. Writes what the statements of jobs/settlement.sql write.
+-- Settle attempts of the session; return for each whether it was written. A session that lost its lease, or the job,
+-- changes nothing. A call repeated after a lost reply returns the same result. `strict`: raise an error if one was
+-- not written, which rolls back the whole transaction. Writes what the statements of jobs/settlement.sql write. The
+-- jobs are locked in the order of their ids, so that two calls never deadlock.
 create function sereno.settle_jobs(session bigint, outcomes jsonb, strict boolean default false)
     returns setof sereno.settled_job
     language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -931,7 +970,7 @@ declare
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
     limiters     bigint[];
-    answer    sereno.settled_job[];
+    results    sereno.settled_job[];
 begin
     with held as materialized (
         select * from sereno.jobs where id = any(ids) and session_id = session and is_alive order by id for update
@@ -1015,7 +1054,7 @@ begin
            (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
     into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
-    -- In a statement of its own, where there is any: it opens every day of attempts.
+    -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
         delete from sereno.attempts
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
@@ -1025,12 +1064,13 @@ begin
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
-    -- In a statement of its own: written before, and the reply was lost? A rescue writes about our attempt as well, in other words.
+    -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
+    -- rescue records the attempt too, with another reason.
     select array_agg(coalesce(did, row(said.id, said.attempt, past.state is not null, past.state, null, case
                when past.state is not null then 'it was written before'
                when is_alive then 'the session does not have this attempt of it'
                else 'the session has no lease' end)::sereno.settled_job) order by said.ordinality)
-    into answer
+    into results
     from unnest(items) with ordinality as said
     left join unnest(done) as did on did.id = said.id
     left join lateral (
@@ -1041,15 +1081,16 @@ begin
         where job_id = said.id and number = said.attempt and session_id = session and outcome = said.outcome
           and reason is not distinct from said.reason and did.id is null
         limit 1) as past on true;
-    if strict and exists (select from unnest(answer) where not settled) then
-        raise exception 'job % could not be settled: %', (select id from unnest(answer) where not settled limit 1),
-            (select why from unnest(answer) where not settled limit 1)
+    if strict and exists (select from unnest(results) where not settled) then
+        raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
+            (select why from unnest(results) where not settled limit 1)
             using errcode = 'SR002', hint = 'Somebody else has it, or will: let this transaction be rolled back.';
     end if;
-    return query select * from unnest(answer);
+    return query select * from unnest(results);
 end $$;
 
--- Attempts that ended by SQL, until a heartbeat has added them to the figures. Only ever added to, so that nobody waits here.
+-- Attempts that ended by SQL, until a heartbeat has added them to the statistics. Append-only, so that settling never
+-- waits here.
 create table sereno.ended_attempts (
     id           bigint generated always as identity primary key,
     at           timestamptz not null,
@@ -1067,7 +1108,7 @@ create table sereno.ended_attempts (
     frame        text
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- A histogram of one duration, by the buckets of sereno.telemetry.metrics, and beyond.
+-- Return a histogram of one duration, by the buckets of sereno.telemetry.metrics, and one beyond.
 create function sereno.bucket(seconds double precision) returns integer[]
     language sql immutable as $$
     select array_agg((place = 1 + (select count(*) from unnest(edges) as edge where edge < seconds))::integer order by place)
@@ -1075,8 +1116,9 @@ create function sereno.bucket(seconds double precision) returns integer[]
          generate_series(1, 17) as place
     $$;
 
--- Which failures are the same one. Simpler than domain/fingerprint.py, and never equal to what a worker in Python gives: where it
--- was raised is what the caller says, and of the message, quoted values, addresses and words with digits are left out.
+-- Return the fingerprint that groups failures. Simpler than jobs/fingerprint.py, and never equal to a fingerprint of
+-- a worker in Python: the frame is what the caller reports, and quoted values, addresses and words with digits are
+-- left out of the message.
 create function sereno.fingerprint_of(task text, error_type text, message text, frame text) returns text
     language sql immutable as $$
     select left(encode(sha256(convert_to(concat_ws(e'\x01', task, error_type, left(words, 200), frame), 'UTF8')), 'hex'), 12)
@@ -1084,7 +1126,7 @@ create function sereno.fingerprint_of(task text, error_type text, message text, 
                         '\w*\d[\w.,:-]*', '<id>', 'g') as words
     $$;
 
--- What ended, by steps of time, as sereno.minutes has it.
+-- Return ended attempts summed up by steps of time, as rows of sereno.minutes.
 create function sereno.figures_of(lines sereno.ended_attempts[], step interval) returns setof sereno.minutes
     language sql stable as $$
     select date_bin(step, at, 'epoch'), queue, task, count(*) filter (where outcome = 'succeeded'),
@@ -1094,7 +1136,8 @@ create function sereno.figures_of(lines sereno.ended_attempts[], step interval) 
     from unnest(lines) group by 1, 2, 3 order by 1, 2, 3
     $$;
 
--- What ended goes into the figures, table by table as in store/minutes.py and store/error_groups.py: nobody waits in a ring.
+-- Add ended attempts to the statistics, in the same order of tables and rows as jobs/minute_stats.py and
+-- jobs/error_groups.py, so that two writers never deadlock. SKIP LOCKED: another session is adding the rest.
 create function sereno.add_figures() returns void
     language plpgsql as $$
 declare
@@ -1138,7 +1181,7 @@ begin
     on conflict (fingerprint) do update
     set message = excluded.message, last_at = greatest(g.last_at, excluded.last_at), count = g.count + excluded.count,
         last_job_id = excluded.last_job_id;
-    -- Beyond a hundred tenants, who is new is counted without a name.
+    -- Beyond a hundred tenants of an hour, new ones are counted under an empty name.
     insert into sereno.error_hours as h (fingerprint, hour, tenant, count)
     select fingerprint, hour, case when is_known or tenants + place <= 100 then tenant else '' end, sum(count)
     from (select line.*, so_far.*, row_number() over (partition by fingerprint, hour, is_known order by tenant) as place
@@ -1158,6 +1201,7 @@ begin
     on conflict (hour, task) do update set tries = sereno.added(t.tries, excluded.tries);
 end $$;
 
+-- Security definer functions are for roles that are granted them (sereno migrate --roles).
 revoke execute on function sereno.open_session(text[], text[], text, integer, integer, text, interval, boolean),
     sereno.heartbeat(bigint, bigint[]), sereno.claim_jobs(bigint, text[], integer), sereno.close_session(bigint) from public;
 
