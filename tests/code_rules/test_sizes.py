@@ -1,4 +1,4 @@
-"""Small rooms. The wish is 300 lines a file and 40 a function; these are the walls."""
+"""Limits on the length of files and functions. The aim is 300 lines a file and 40 a function."""
 
 import ast
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ SOURCES = Path(__file__).parents[2] / "src" / "sereno"
 FILE_LINES = 400
 FUNCTION_LINES = 60
 
-# Made by `make schema`, to be looked things up in.
-GENERATED = {SOURCES / "database" / "schema.sql"}
+# schema.sql is generated; a migration holds the whole schema of one capability.
+EXEMPT = {SOURCES / "database" / "schema.sql", *(SOURCES / "database" / "migrations").glob("*.sql")}
 
 
 def test_no_file_is_long() -> None:
-    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern) if path not in GENERATED]
+    files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern) if path not in EXEMPT]
     lengths = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in files}
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}

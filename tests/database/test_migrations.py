@@ -95,7 +95,7 @@ def test_the_functions_of_another_schema_never_name_this_one(empty: psycopg.Conn
 def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
     connection.execute("update sereno.migrations set checksum = 'edited' where number = 2")
     for act in (pending, migrate, check):
-        with pytest.raises(SchemaError, match="0002_enqueue differs"):
+        with pytest.raises(SchemaError, match="0002_schedules differs"):
             act(connection)
 
 

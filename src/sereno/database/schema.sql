@@ -136,7 +136,7 @@ begin
     on conflict (fingerprint) do update
     set message = excluded.message, last_at = greatest(g.last_at, excluded.last_at), count = g.count + excluded.count,
         last_job_id = excluded.last_job_id;
-    -- Beyond a hundred tenants, who is new is counted without a name.
+    -- Beyond a hundred tenants of an hour, new ones are counted under an empty name.
     insert into sereno.error_hours as h (fingerprint, hour, tenant, count)
     select fingerprint, hour, case when is_known or tenants + place <= 100 then tenant else '' end, sum(count)
     from (select line.*, so_far.*, row_number() over (partition by fingerprint, hour, is_known order by tenant) as place
@@ -186,10 +186,10 @@ begin
         ('deliveries', 'receipts', 'sereno.receipts'::regclass, 'delivery_id', array['id'], 'at')
     ) as known (of_kind, kind, source, refers, keys, moment) where of_kind = parent.kind;
     if child.kind is not null then
-        -- Those that can have any: a success at the first try has none.
+        -- Only parents that can have children: a success at the first attempt has none.
         execute format('select array(select id from sereno_archive.%I where id > %L%s order by id limit %s)', parent.held_in, parent.children_after,
                        case parent.kind when 'jobs' then ' and (state <> ''succeeded'' or attempt > 1)' else '' end, most) into parents;
-        -- By index: joined, all days of attempts are read.
+        -- By index: a join would read all partitions of the attempts.
         execute format('select array_agg(id) filter (where fits), coalesce(bool_and(fits), true) from ('
                        'select id, sum(count) over (order by id) <= %3$s or row_number() over (order by id) = 1 as fits '
                        'from (select %2$I as id, count(*) from %1$s where %2$I = any($1) group by 1) as counted) as summed',
@@ -222,7 +222,7 @@ begin
     if parent is null or name !~ ('^' || parent || '_[0-9]{8}$') then
         raise exception '% is not a day of %', name, of_kind;
     end if;
-    -- Two may get here together; whoever comes second finds the day gone.
+    -- Two workers may call this at the same time: the second one waits, then finds that the day is gone.
     perform pg_advisory_xact_lock(hashtext('sereno.archive'));
     if to_regclass(format('sereno.%I', name)) is null then
         return null;
@@ -261,7 +261,7 @@ declare
 begin
     condition := format('%s and not exists (select from sereno.restored r where r.kind = %L and r.key = %s)',
                     condition, of_kind, sereno.archive_key(source, keys, 't.'));
-    -- Only: where others inherit from a table, the place of a row says nothing.
+    -- ONLY: a ctid identifies no row where other tables inherit from this one.
     execute format('select exists (select from only %s as t where %s)', source, condition) into any_row;
     if not any_row then
         return 0;
@@ -277,7 +277,7 @@ begin
         return 0;
     end if;
     update sereno.archive_batches set children_moved = false where id = made.batch;
-    -- Those beyond the first page follow in transactions of their own.
+    -- Children beyond the first page follow in separate transactions.
     perform sereno.archive_children(made.batch, most);
     if of_kind = 'deliveries' then
         execute format('delete from sereno.message_ids where delivery_id in (select id from sereno_archive.%I)', made.held);
@@ -320,7 +320,7 @@ begin
             return sereno.archive_found('fires', 'sereno.fires_default', array['planned_at', 'schedule_id'], 'planned_at',
                 't.fired_at ' || old, most);
         when 'deliveries' then
-            -- What is being sent or is still to be sent stays; of the others no provider says anything any more.
+            -- Deliveries that are pending or being sent stay; for the others no more receipts are expected.
             return sereno.archive_found('deliveries', 'sereno.deliveries', array['id'], 'created_at',
                 't.created_at ' || old || ' and t.changed_at ' || old || $found$ and t.state not in ('pending', 'sending')$found$, most);
         when 'events' then
@@ -445,14 +445,14 @@ CREATE FUNCTION sereno.caller() RETURNS text
     LANGUAGE sql STABLE
     AS $$ select coalesce(nullif(current_setting('role'), 'none'), session_user::text) $$;
 
-CREATE FUNCTION sereno.check_event(type text, payload jsonb, named text[], at timestamp with time zone, ttl interval, said jsonb) RETURNS void
+CREATE FUNCTION sereno.check_event(type text, payload jsonb, named text[], at timestamp with time zone, ttl interval, definition jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
 declare
     wrong  text;
     hint   text;
 begin
-    if said is null then
+    if definition is null then
         wrong := format('no event "%s" is declared: start a worker of the application that declares it once', type);
         hint := 'Those that are known: select name from sereno.event_types';
     elsif payload is null or jsonb_typeof(payload) <> 'object' then
@@ -499,7 +499,7 @@ CREATE FUNCTION sereno.check_task(task text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $$
 begin
-    -- Their names are the same in every schema, and this file is not.
+    -- Concatenated, because loading this file into another schema replaces the token "sereno."; the task names stay.
     if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
         raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
             using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
@@ -579,7 +579,7 @@ begin
                     session, wanted, own.tasks, most - cardinality(got), floors, turned, looks_back) as job);
             end if;
         end loop;
-        -- What has just become due is not left to the next heartbeat of whoever.
+        -- Jobs that have just become due are promoted here, not at the next heartbeat of a session.
         exit when cardinality(got) = most or round = 2 or sereno.promote_due(case when looks_back then 3e9 else 60 end) = 0;
     end loop;
     if clock_timestamp() - began > interval '5 milliseconds' then
@@ -653,7 +653,7 @@ CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_ta
 declare
     opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
     made     boolean := false;
-    answer   json;
+    taken_json   json;
     limiters    sereno.taken_limiter[];
     lanes    sereno.taken_lane[];
     ids      bigint[];
@@ -666,7 +666,7 @@ declare
 begin
     perform sereno.keep_moving();
     while most > 0 loop
-        answer := sereno.take_lanes((
+        taken_json := sereno.take_lanes((
             select jsonb_agg(jsonb_build_object(
                 'queue', queue, 'now', most, 'room', most, 'lanes', most,
                 'floors', (select jsonb_agg(jsonb_build_object(
@@ -676,8 +676,8 @@ begin
                           from (select level, case when turned then -level else level end as place
                                 from generate_series(0, 9) as level) as step)))
             from unnest(wanted) as queue), '[]');
-        limiters := sereno.read_limiters(answer);
-        lanes := sereno.read_lanes(answer, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
+        limiters := sereno.read_limiters(taken_json);
+        lanes := sereno.read_lanes(taken_json, coalesce((select array_agg(id) from unnest(limiters)), '{}'));
         select given.lanes, given.limiters into lanes, limiters from sereno.give_turns(lanes, limiters, most, turned) as given;
         select picked.ids, picked.numbers, picked.stops, picked.passing into ids, numbers, stops, passing
         from sereno.pick_limited(lanes, known_tasks) as picked;
@@ -688,19 +688,19 @@ begin
             ids := ids || plain;
             numbers := numbers || array_fill(which::bigint, array[cardinality(plain)]);
         end loop;
-        perform sereno.write_limited((answer ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
+        perform sereno.write_limited((taken_json ->> 0)::timestamptz, lanes, limiters, ids, numbers, stops);
         if stops is not null or passing is not null then
             perform sereno.mark_passed_over(
                 array(select lane.id from unnest(lanes) with ordinality as lane
                       where stops ? ordinality::text or ordinality = any(passing)));
         end if;
-        return query select * from sereno.mark_claimed(for_session, ids, (answer ->> 0)::timestamptz);
-        if (answer ->> 8)::boolean and not made then
-            -- Of new limits, or swept away while nobody used them.
-            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(answer -> 2) as each), wanted);
+        return query select * from sereno.mark_claimed(for_session, ids, (taken_json ->> 0)::timestamptz);
+        if (taken_json ->> 8)::boolean and not made then
+            -- Limiters are missing: of new limits, or deleted while unused.
+            perform sereno.make_limiters(array(select (each ->> 0)::bigint from json_array_elements(taken_json -> 2) as each), wanted);
             made := true;
         elsif coalesce(cardinality(ids), 0) = 0 then
-            -- Behind what was passed over there may be more.
+            -- There may be more jobs behind those that were passed over.
             walks := walks + 1;
             exit when stops is null or walks = 5;
         end if;
@@ -775,7 +775,7 @@ begin
     elsif cardinality(tests) = 1 then
         return path || ' ' || tests[1];
     end if;
-    -- A comparison would open a list in the list, and each test might find another element there.
+    -- A comparison would unwrap a list inside the list, and each test might match another element there.
     return format('exists(%s ? (@.type() != "array" && (@ %s)))', path, array_to_string(tests, ' ' || joint || ' @ '));
 end $_$;
 
@@ -892,7 +892,7 @@ CREATE FUNCTION sereno.content_digest(of_batch bigint, OUT columns text, OUT dig
     cross join lateral (select sereno.is_native(pg_attribute, key_columns, as_texts)) as known (is_native)
     cross join lateral (select case
         when not is_native then sereno.text_of(attname, atttypid)
-        -- With its blanks.
+        -- char(n), with its trailing blanks.
         when atttypid = 'bpchar'::regtype then format('textin(bpcharout(%I))', attname)
         else quote_ident(attname) end) as written (expression)
     left join (values ('int2', 'int2send'), ('int4', 'int4send'), ('int8', 'int8send'), ('float4', 'float4send'), ('float8', 'float8send'),
@@ -942,7 +942,7 @@ begin
         return value;
     end if;
     parts := regexp_match(value::double precision::text, '^(-?)([0-9]+)\.?([0-9]*)(?:e([-+][0-9]+))?$');
-    -- All digits that count, and how many of them stand before the point.
+    -- The significant digits, and how many of them are before the decimal point.
     digits := ltrim(parts[2] || parts[3], '0');
     point := length(parts[2]) + coalesce(parts[4], '0')::integer - (length(parts[2] || parts[3]) - length(digits));
     digits := rtrim(digits, '0');
@@ -1078,8 +1078,8 @@ declare
     due      timestamptz;
     new_id   bigint;
     found_id bigint;
-    told_queue text;
-    answers  jsonb[] := '{}';
+    its_queue text;
+    results  jsonb[] := '{}';
 begin
     for wanted in
         select * from rows from (jsonb_to_recordset(jobs) as (
@@ -1108,7 +1108,7 @@ begin
                     select job_id into found_id from sereno.unique_keys held
                     where held.task = wanted.task and held.unique_key = wanted.unique_key
                       and held.tenant is not distinct from wanted.tenant;
-                    -- Its time ran out and it was swept away in between: try once more.
+                    -- The key expired and was deleted in between: try again.
                     continue when found_id is null;
                 end if;
             end if;
@@ -1128,11 +1128,12 @@ begin
                 returning id into found_id;
                 if found_id = new_id then
                     perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
-                    answers[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
+                    results[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
                     exit;
                 end if;
-                -- A live job has the key. While it waits, lock it, so that it runs after we commit and sees what we did.
-                -- Never lock a running one: its worker would wait for us, and with it everything that it settles.
+                -- A live job has the key. While it waits, lock it, so that it runs after this transaction commits and
+                -- sees its changes. Never lock a running job: its worker, and everything that it settles in the same
+                -- batch, would wait for this transaction.
                 select id into found_id from sereno.jobs live
                 where live.task = wanted.task and live.unique_key = wanted.unique_key
                   and live.tenant is not distinct from wanted.tenant and live.state in ('scheduled', 'ready')
@@ -1141,7 +1142,7 @@ begin
                     select id into found_id from sereno.jobs live
                     where live.task = wanted.task and live.unique_key = wanted.unique_key
                       and live.tenant is not distinct from wanted.tenant;
-                    -- It finished in between: the key is free again, try once more.
+                    -- The job finished in between, so the key is free again: try again.
                     continue when found_id is null;
                 end if;
                 update sereno.unique_keys held set job_id = found_id
@@ -1157,16 +1158,16 @@ begin
                     lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
                     order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
                 where id = found_id and state in ('scheduled', 'ready')
-                returning queue into told_queue;
+                returning queue into its_queue;
                 if found then
-                    perform sereno.tell(told_queue, extract(epoch from due - moment));
+                    perform sereno.tell(its_queue, extract(epoch from due - moment));
                 end if;
             end if;
-            answers[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
+            results[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
             exit;
         end loop;
     end loop;
-    return to_jsonb(answers);
+    return to_jsonb(results);
 end $$;
 
 CREATE TABLE sereno.ended_attempts (
@@ -1329,7 +1330,7 @@ begin
             cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
             limiters[limiter].room := limiters[limiter].room - cost;
             if limiters[limiter].kind = 'order' then
-                -- Whoever is next in the order waits from now on.
+                -- The next job of the order has to wait from now on.
                 limiters[limiter].need := 1;
             end if;
         end loop;
@@ -1687,7 +1688,7 @@ begin
         return;
     end if;
     target := sereno.restore_target(held.kind, held.source);
-    -- Where a file of the batch is not sound, the row that came back may be the last one.
+    -- If a file of the batch is damaged, the restored row may be the last copy.
     if held.kind not in ('attempts', 'receipts') and target is not null
        and not exists (select from sereno.archive_files where batch_id = held.id and failed_at is not null) then
         finds := sereno.mark_finds(target, held.key_columns);
@@ -1769,17 +1770,17 @@ declare
     from_at timestamptz := day::timestamp at time zone 'UTC';
     to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
 begin
-    -- Two workers may get here together.
+    -- Two workers may call this at the same time: the second one waits, then finds the partition.
     perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
     if to_regclass(format('sereno.%I', name)) is not null then
         return false;
     end if;
-    -- Whoever writes waits here, before its rows are given a partition. A row that already stood before the default one
-    -- would be refused there: it belongs to this day now.
+    -- Writers wait here, before their rows are routed to a partition. A row that was already routed to the default
+    -- partition would be refused there once this day is attached.
     execute format('lock table sereno.%I in share row exclusive mode', parent);
     execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
     perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
-    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
+    -- Rows of this day in the default partition are moved first; ATTACH would be refused otherwise.
     execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
                    'insert into sereno.%I select * from moved',
                    parent || '_default', moment, from_at, moment, to_at, name);
@@ -1878,8 +1879,9 @@ begin
     part := sereno.part_of_table(file.first_block, file.last_block);
     select string_agg(quote_ident(name), ', ' order by place), string_agg(format('from_%s', place), ', ' order by place) into key_list, from_list
     from unnest(held.key_columns) with ordinality as named (name, place);
-    -- From the first key of a page on, in the order of the index. Operators are found by name, which a user may have given, too:
-    -- those of other types than PostgreSQL's own are not asked, at the price of an index scan from the first row.
+    -- Starts at the first key of a page, in the order of the index. Operators are found by name, which a user may
+    -- have defined too: the operators of types other than PostgreSQL's own are not used, at the price of an index
+    -- scan from the first row.
     from_page := case when exists (select from pg_attribute where attrelid = table_name::regclass and attname = any(held.key_columns) and atttypid >= 16384)
                       then 'record_ge(row(%1$s), row(%2$s))' else '(%1$s) operator(pg_catalog.>=) (%2$s)' end;
     execute format(
@@ -1942,34 +1944,34 @@ CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL
     LANGUAGE plpgsql
     AS $$
 declare
-    said      jsonb := (select definition from sereno.event_types where name = notify.type);
+    declared      jsonb := (select definition from sereno.event_types where name = notify.type);
     due       timestamptz := coalesce(at, sereno.clock_now());
-    seconds   double precision := coalesce(extract(epoch from ttl), (said ->> 'ttl')::double precision);
-    -- Without a name of its own it is told apart from every other.
+    seconds   double precision := coalesce(extract(epoch from ttl), (declared ->> 'ttl')::double precision);
+    -- Without a subject and key, a random key keeps the event distinct from every other.
     own_key   text := case when subject is null and key is null then replace(gen_random_uuid()::text, '-', '') else key end;
     gathered  text;
     number    bigint;
 begin
-    perform sereno.check_event(type, payload, "to", at, ttl, said);
+    perform sereno.check_event(type, payload, "to", at, ttl, declared);
     perform sereno.check_text(given.name, given.value)
     from (values ('subject', subject), ('key', key), ('tenant', tenant)) as given(name, value);
-    if said ? 'digest' then
-        gathered := sereno.digest_key(type, said -> 'digest' ->> 'key', payload);
+    if declared ? 'digest' then
+        gathered := sereno.digest_key(type, declared -> 'digest' ->> 'key', payload);
     end if;
     loop
         insert into sereno.events (type, tenant, subject, key, category, payload, channels, audience, critical, opt_in, due_at,
                                    expires_at, note, steps, throttle_most, throttle_seconds, digest, digest_seconds, unchecked)
-        values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, said ->> 'category', notify.payload,
-                array(select jsonb_array_elements_text(said -> 'channels')),
+        values (notify.type, coalesce(notify.tenant, ''), notify.subject, own_key, declared ->> 'category', notify.payload,
+                array(select jsonb_array_elements_text(declared -> 'channels')),
                 (select array_agg(distinct name collate "C") from unnest("to") as named(name)),
-                coalesce((said ->> 'critical')::boolean, false), coalesce((said ->> 'opt_in')::boolean, false), due,
-                due + make_interval(secs => seconds), said ->> 'note', said -> 'steps',
-                (said -> 'throttle' ->> 'most')::integer, (said -> 'throttle' ->> 'seconds')::double precision,
-                gathered, case when gathered is not null then (said -> 'digest' ->> 'seconds')::double precision end, true)
+                coalesce((declared ->> 'critical')::boolean, false), coalesce((declared ->> 'opt_in')::boolean, false), due,
+                due + make_interval(secs => seconds), declared ->> 'note', declared -> 'steps',
+                (declared -> 'throttle' ->> 'most')::integer, (declared -> 'throttle' ->> 'seconds')::double precision,
+                gathered, case when gathered is not null then (declared -> 'digest' ->> 'seconds')::double precision end, true)
         on conflict on constraint events_once do nothing
         returning id into number;
         if number is not null then
-            -- Not by `enqueue`, where not everybody may ask for a task of ours.
+            -- Not by `enqueue`, which refuses sereno's own tasks to some logins.
             perform sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
                 'task', 'sereno' || '.fan_out', 'args', jsonb_build_object('event', number), 'queue', 'notifications',
                 'run_at', at, 'tenant', tenant, 'by_rules', true)));
@@ -1978,7 +1980,7 @@ begin
         select id into number from sereno.events e
         where e.type = notify.type and e.tenant = coalesce(notify.tenant, '')
           and e.subject is not distinct from notify.subject and e.key is not distinct from own_key;
-        -- Deleted in between: the name is free again, try once more.
+        -- The event was deleted in between, so the key is free again: try again.
         exit when number is not null;
     end loop;
     return number;
@@ -1988,7 +1990,7 @@ CREATE FUNCTION sereno.open_lanes(look_from bigint) RETURNS json
     LANGUAGE plpgsql
     AS $$
 declare
-    answer json;
+    result json;
 begin
     if not pg_try_advisory_xact_lock(hashtext('sereno: lanes are opened'), 'sereno.lane_wakes'::regclass::oid::integer) then
         return json_build_array(0, null, 1);
@@ -2006,7 +2008,7 @@ begin
     locked as materialized (
         select id from sereno.lanes where id = any(array(select id from known)) order by id for update skip locked
     ),
-    -- Where a fair key starts that comes late: at the turn of whoever is next.
+    -- A fair key that joins late starts at the turn of the lane that is next.
     pace as materialized (
         select queue, coalesce(
             (select turn from sereno.lanes
@@ -2057,7 +2059,7 @@ begin
         order by item ->> 0
         on conflict do nothing
     ),
-    -- What is there is left alone: an insert would wait for a claim that is changing it.
+    -- Existing limiters are excluded first: an insert would wait for a claim that is changing the row.
     limiters_made as (
         insert into sereno.limiters (id, limit_name, key)
         select distinct on (limiter) * from (
@@ -2121,8 +2123,8 @@ begin
     )
     select json_build_array((select count(*) from woken), (select min(id) from woken),
                             (select count(*) from woken) - (select count(*) from read))
-    into answer;
-    return answer;
+    into result;
+    return result;
 end $$;
 
 CREATE FUNCTION sereno.open_session(queues text[], tasks text[], host text DEFAULT NULL::text, pid integer DEFAULT NULL::integer, slots integer DEFAULT 1, version text DEFAULT 'sql'::text, lease interval DEFAULT '00:00:30'::interval, listens boolean DEFAULT false) RETURNS bigint
@@ -2398,7 +2400,8 @@ begin
     if held.id is null or exists (select from sereno.archive_files where batch_id = of_batch) then
         return 0;
     end if;
-    -- What no calendar holds, such as infinity, would become another instant in a file: such a column is written as texts.
+    -- Values outside the years 1 to 9999, such as infinity, would become other instants in a file: such a column is
+    -- written as text.
     execute (
         select format($plan$select count(*), min(%1$I) filter (where %1$I >= '0001-01-01' and %1$I < '10000-01-01')::timestamptz,
                           array_remove(array[%2$s], null) from sereno_archive.%3$I$plan$,
@@ -2544,7 +2547,7 @@ declare
     times  text[];
     days   integer[];
     wrong  text;
-    kept   jsonb := '[]';
+    result jsonb := '[]';
     busy   int4multirange := '{}';
 begin
     if quiet is null then
@@ -2575,8 +2578,8 @@ begin
         elsif coalesce(jsonb_typeof(span -> 'days'), 'null') <> 'null' and (days is null or 0 = any(days)) then
             wrong := format('days are a list such as ["saturday", "sunday"] or left out, not %s', left((span -> 'days')::text, 60));
         end if;
-        kept := kept || jsonb_build_object('start', times[1], 'end', times[2], 'days', days);
-        -- In minutes of the week; what goes beyond its end is at its beginning.
+        result := result || jsonb_build_object('start', times[1], 'end', times[2], 'days', days);
+        -- In minutes of the week; a span that passes its end continues at its start.
         busy := busy + (
             select range_agg(int4range(first, last))
             from unnest(coalesce(days, '{1,2,3,4,5,6,7}')) as day,
@@ -2592,7 +2595,7 @@ begin
         raise exception '%', wrong using errcode = 'invalid_parameter_value',
             hint = 'Write {"start": "22:00", "end": "08:00"}; for nothing at all, wanted => false.';
     end if;
-    return kept;
+    return result;
 end $_$;
 
 CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with time zone) RETURNS timestamp with time zone
@@ -2611,13 +2614,13 @@ CREATE FUNCTION sereno.quiet_until(spans jsonb, zone text, moment timestamp with
       and (days is null or extract(isodow from day)::integer = any(days))
     $$;
 
-CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.taken_lane[]
+CREATE FUNCTION sereno.read_lanes(taken_json json, locked bigint[]) RETURNS sereno.taken_lane[]
     LANGUAGE sql
     AS $$
     with own as materialized (
         select key as queue, array(select json_array_elements_text(value -> 0)::bigint) as limiters,
                (value ->> 1)::boolean as has_plain
-        from json_each(answer -> 5)
+        from json_each(taken_json -> 5)
     ),
     lane as materialized (
         select (each ->> 0)::bigint as id, each ->> 1 as queue, array(select json_array_elements_text(each -> 2)::bigint) as limiters,
@@ -2625,7 +2628,7 @@ CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.t
                (each ->> 5)::double precision as turn, (each ->> 6)::smallint as floor_priority, (each ->> 7)::bigint as floor_seq,
                (each ->> 8)::bigint as behind, (each ->> 9)::smallint as band, (each ->> 10)::boolean as has_head,
                each ->> 11 as fair, (each ->> 12)::double precision as weight, (each ->> 13)::double precision as clock
-        from json_array_elements(answer -> 2) as each
+        from json_array_elements(taken_json -> 2) as each
     ),
     every as (
         select id, queue, limiters || extra as limiters, units || array_fill(1, array[cardinality(extra)]) as units, order_id,
@@ -2644,7 +2647,7 @@ CREATE FUNCTION sereno.read_lanes(answer json, locked bigint[]) RETURNS sereno.t
     select array_agg(row(every.*, true, 0, null)::sereno.taken_lane) from every where limiters <@ locked
     $$;
 
-CREATE FUNCTION sereno.read_limiters(answer json) RETURNS sereno.taken_limiter[]
+CREATE FUNCTION sereno.read_limiters(taken_json json) RETURNS sereno.taken_limiter[]
     LANGUAGE sql
     AS $$
     select array_agg(row(id, kind, slots, per_second, burst, tokens, closed, inside.held, looks,
@@ -2655,9 +2658,9 @@ CREATE FUNCTION sereno.read_limiters(answer json) RETURNS sereno.taken_limiter[]
                  (each ->> 3)::double precision as per_second, (each ->> 4)::double precision as burst,
                  (each ->> 5)::double precision as tokens, coalesce((each ->> 6)::double precision, 0) as closed,
                  each -> 7 as list, (each ->> 8)::integer as looks,
-                 exists (select from json_array_elements(answer -> 4) as free
+                 exists (select from json_array_elements(taken_json -> 4) as free
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
-          from json_array_elements(answer -> 3) as each offset 0) as limiter
+          from json_array_elements(taken_json -> 3) as each offset 0) as limiter
     cross join lateral (
         select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
@@ -2858,7 +2861,7 @@ begin
         raise exception '% no longer has what the archive has: %', held.source, coalesce(lost, array_to_string(held.key_columns, ', '))
             using errcode = 'object_not_in_prerequisite_state', hint = 'Add the columns again, or leave them out: --without COLUMN';
     end if;
-    -- The type without its length: what does not fit any more is refused, and not cut off.
+    -- The type without its length: a value that no longer fits is refused, not truncated.
     select array_agg(quote_ident(attname) order by place),
            array_agg(case when held.kind = 'jobs' and attname = 'keys' then '(' || written || ') - ''blocks''' else written end
                      || ' as ' || quote_ident(attname) order by place)
@@ -2964,7 +2967,7 @@ begin
                       and (sereno.keeps_rule(s.rule, excluded.rule) or coalesce(s.paused_until > moment, false)),
             next_run_at = case
                 when s.state in ('paused', 'disabled') then null
-                -- Said again, or asleep for a while: as it was.
+                -- Same rule as before, or paused for a while: the planned fire stays.
                 when s.state = 'enabled'
                      and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment) then s.next_run_at
                 else moment end
@@ -2974,7 +2977,7 @@ begin
            or not sereno.keeps_rule(s.rule, excluded.rule)
     returning id into found_id;
     if found_id is null then
-        -- Said again, and nothing is new.
+        -- The schedule exists and nothing has changed.
         select id into found_id from sereno.schedules s where s.key = schedule.key;
     else
         perform sereno.wake_scheduler(moment);
@@ -3001,7 +3004,7 @@ declare
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
     limiters     bigint[];
-    answer    sereno.settled_job[];
+    results    sereno.settled_job[];
 begin
     with held as materialized (
         select * from sereno.jobs where id = any(ids) and session_id = session and is_alive order by id for update
@@ -3085,7 +3088,7 @@ begin
            (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
     into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
-    -- In a statement of its own, where there is any: it opens every day of attempts.
+    -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
         delete from sereno.attempts
         where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
@@ -3095,12 +3098,13 @@ begin
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
     from sereno.jobs where id = any(ids) and id in (select d.id from unnest(done) as d where d.run_at is not null) group by queue;
 
-    -- In a statement of its own: written before, and the reply was lost? A rescue writes about our attempt as well, in other words.
+    -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
+    -- rescue records the attempt too, with another reason.
     select array_agg(coalesce(did, row(said.id, said.attempt, past.state is not null, past.state, null, case
                when past.state is not null then 'it was written before'
                when is_alive then 'the session does not have this attempt of it'
                else 'the session has no lease' end)::sereno.settled_job) order by said.ordinality)
-    into answer
+    into results
     from unnest(items) with ordinality as said
     left join unnest(done) as did on did.id = said.id
     left join lateral (
@@ -3111,12 +3115,12 @@ begin
         where job_id = said.id and number = said.attempt and session_id = session and outcome = said.outcome
           and reason is not distinct from said.reason and did.id is null
         limit 1) as past on true;
-    if strict and exists (select from unnest(answer) where not settled) then
-        raise exception 'job % could not be settled: %', (select id from unnest(answer) where not settled limit 1),
-            (select why from unnest(answer) where not settled limit 1)
+    if strict and exists (select from unnest(results) where not settled) then
+        raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
+            (select why from unnest(results) where not settled limit 1)
             using errcode = 'SR002', hint = 'Somebody else has it, or will: let this transaction be rolled back.';
     end if;
-    return query select * from unnest(answer);
+    return query select * from unnest(results);
 end $$;
 
 CREATE FUNCTION sereno.share_reading(source regclass, target regclass) RETURNS void
@@ -3181,56 +3185,56 @@ declare
         order by b.due_at, b.id
         for update skip locked;
     found_one record;
-    room integer := most;
+    remaining integer := most;
     waited boolean := false;
-    in_hands bigint;
+    locked_batch bigint;
     taken bigint[] := '{}';
 begin
     if exists (select from sereno.channel_pauses p where p.channel = by_channel and p.account in ('', of_account)) then
         return;
     end if;
-    -- What is gathered is looked for by one at a time: two would make two messages of it.
+    -- One transaction at a time takes batches with digests: two would send two messages of one digest.
     if of_purpose = 'send' and exists (select from sereno.batches b where b.gathers and b.job_id is null and b.channel = by_channel
                  and b.account = of_account and b.due_at <= sereno.now()) then
         perform pg_advisory_xact_lock(hashtext('sereno gathers by ' || by_channel), hashtext(of_account));
     end if;
     loop
-        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to another
-        -- job; `skip locked` does not help there. Held while this transaction waits, such locks met those of the jobs that
-        -- own these batches, and that was a deadlock. So whoever found nothing gives back every lock before it waits, waits
-        -- for one batch, and gives that back too.
+        -- A row that was taken and committed after the cursor's snapshot is locked, and only then found to belong to
+        -- another job; SKIP LOCKED does not help there. Such locks, held while this transaction waited, met those of
+        -- the jobs that own these batches: a deadlock. So a caller that found nothing releases every lock before it
+        -- waits (by the rollback of this block), waits for one batch, and releases that one too.
         begin
             open waiting;
-            while room > 0 loop
+            while remaining > 0 loop
                 fetch waiting into found_one;
                 exit when not found;
                 batch := found_one.id;
-                ids := found_one.deliveries[:room];
-                if cardinality(found_one.deliveries) > room then
-                    update sereno.batches b set deliveries = found_one.deliveries[room + 1:] where b.id = found_one.id;
+                ids := found_one.deliveries[:remaining];
+                if cardinality(found_one.deliveries) > remaining then
+                    update sereno.batches b set deliveries = found_one.deliveries[remaining + 1:] where b.id = found_one.id;
                     insert into sereno.batches (purpose, channel, account, due_at, ends_at, gathers, deliveries)
                     values (of_purpose, by_channel, of_account, found_one.due_at, found_one.ends_at, found_one.gathers, ids)
                     returning id into batch;
                 end if;
                 taken := taken || batch;
-                room := room - cardinality(ids);
+                remaining := remaining - cardinality(ids);
                 return next;
             end loop;
             close waiting;
-            exit when room <= 0 or room < most or waited;
-            raise exception using errcode = 'SRWT1', message = 'nothing was free';
+            exit when remaining <= 0 or remaining < most or waited;
+            raise exception using errcode = 'SRWT1', message = 'no batch was free';
         exception when sqlstate 'SRWT1' then
             waited := true;
         end;
-        -- What is due is in the hands of others, who may leave some of it: that is waited for once.
-        select b.id into in_hands from sereno.batches b
+        -- Other transactions have locked what is due, and may leave some of it: wait for them once.
+        select b.id into locked_batch from sereno.batches b
         where b.purpose = of_purpose and b.channel = by_channel and b.account = of_account and b.job_id is null
           and b.due_at <= sereno.now()
         order by b.due_at, b.id limit 1;
-        exit when in_hands is null;
+        exit when locked_batch is null;
         begin
-            perform from sereno.batches b where b.id = in_hands for update;
-            raise exception using errcode = 'SRWT1', message = 'it is free, or gone';
+            perform from sereno.batches b where b.id = locked_batch for update;
+            raise exception using errcode = 'SRWT1', message = 'the batch is free, or gone';
         exception when sqlstate 'SRWT1' then
             null;
         end;
@@ -3275,23 +3279,23 @@ begin
           from sereno.limits where limits.queue = any(open_to) group by limits.queue) as each;
 
     with due as materialized (select id from sereno.due_limiters(open_to, moment) as id),
-    told as materialized (
+    reported as materialized (
         select * from jsonb_to_recordset(freed) as f(limiter bigint, most integer)
         where (select true from sereno.lanes where has_work and waits_for = limiter limit 1)
     ),
     locked as materialized (
         select id, limit_name from sereno.limiters
-        where id = any(array(select id from due union select limiter from told)) order by id for update skip locked
+        where id = any(array(select id from due union select limiter from reported)) order by id for update skip locked
     )
     select array_agg(locked.id),
-           array_agg(greatest(told.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
+           array_agg(greatest(reported.most, case when due.id is null then 0 when kind = 'rate' then 100 else 10 end)),
            json_agg(json_build_array(locked.id, due.id is not null)),
-           (select json_agg(limiter) from told where limiter not in (select id from locked)),
-           (select json_agg(limiter) from told
+           (select json_agg(limiter) from reported where limiter not in (select id from locked)),
+           (select json_agg(limiter) from reported
             where (select true from sereno.lanes
                    where has_work and waits_for = limiter and lanes.queue <> all(open_to) limit 1))
     into free, free_counts, free_list, missed, elsewhere
-    from locked left join told on told.limiter = locked.id left join due on due.id = locked.id
+    from locked left join reported on reported.limiter = locked.id left join due on due.id = locked.id
     left join sereno.limits on limits.name = limit_name;
 
     with unfair as materialized (
@@ -3365,7 +3369,8 @@ begin
         select id from sereno.limiters where id = any(limiter_ids) order by id for update skip locked
     )
     select array_agg(id) into locked_ids from locked;
-    -- Tokens are counted up to a moment at which no other claim can take any: later than any claim before it.
+    -- Tokens are computed for an instant after the locks, at which no other claim can take any: later than all claims
+    -- before.
     locked_at := sereno.clock_now();
 
     select json_agg(json_build_array(
@@ -3418,12 +3423,12 @@ CREATE FUNCTION sereno.try_enqueue_keyed(jobs jsonb, patience double precision) 
     AS $$
 declare
     before text := current_setting('lock_timeout');
-    answers jsonb;
+    results jsonb;
 begin
     perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
-    answers := sereno.enqueue_keyed(jobs);
+    results := sereno.enqueue_keyed(jobs);
     perform set_config('lock_timeout', before, true);
-    return answers;
+    return results;
 exception when lock_not_available then
     return null;
 end $$;
@@ -3541,7 +3546,7 @@ begin
                   where shares.queue = each.queue and shares.key = each.key for update skip locked) as share) as charge
         where shares.ctid = charge.place and shares.queue = charge.queue and shares.key = charge.key;
     end if;
-    -- By which those limiters are known again that nobody else has written since.
+    -- The transaction id, by which the worker recognises limiters that no other transaction has written since.
     return pg_current_xact_id()::xid::text;
 end $$;
 
@@ -4477,7 +4482,7 @@ CREATE TABLE sereno.limiters (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
 
-COMMENT ON COLUMN sereno.limiters.held IS 'Jobs that it let in, each with a slot of its own; those behind a negative number -n share n slots.';
+COMMENT ON COLUMN sereno.limiters.held IS 'Ids of admitted jobs, each with a slot of its own; those behind a negative number -n share n slots.';
 
 CREATE TABLE sereno.limits (
     name text NOT NULL,

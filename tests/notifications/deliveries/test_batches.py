@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import psycopg
 
-from sereno.database.migrate import _apply, migrate, migrations
 from sereno.database.statement import run
 from sereno.notifications.deliveries.store import take_batches
 from tests.facts import advance, one
@@ -70,25 +69,3 @@ def test_what_is_asked_about_is_due_again_later(connection: psycopg.Connection) 
     assert run(connection, take_batches("ask", "pager", "", 10, again=900.0)) == []
     advance(connection, 901)
     assert [ids for _, ids in run(connection, take_batches("ask", "pager", "", 10, again=900.0))] == [[1, 2]]
-
-
-def test_what_waited_before_there_were_batches_waits_in_one(empty_database_url: str) -> None:
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        for migration in migrations():
-            if migration.name == "batches":
-                break
-            _apply(connection, migration, "sereno")
-        connection.execute(
-            "insert into sereno.deliveries "
-            "  (event_id, recipient_id, channel, state, due_at, job_id, sent_at, receipt_at, provider_id) "
-            "select 1, n, 'pager', case when n <= 150 then 'pending' when n <= 160 then 'sending' else 'sent' end, "
-            "  '2026-01-01', case when n > 150 and n <= 160 then 5 end, case when n > 160 then now() end, "
-            "  case when n > 160 then now() end, case when n > 160 then 'p' || n end from generate_series(1, 170) as n"
-        )
-        migrate(connection)
-        rows = connection.execute(
-            "select purpose, job_id, cardinality(deliveries) from sereno.batches order by purpose desc, job_id, 3"
-        ).fetchall()
-        assert rows == [("send", 5, 10), ("send", None, 50), ("send", None, 100), ("ask", None, 10)]
-        assert one(connection, "select count(distinct one) from sereno.batches, unnest(deliveries) as one") == 170
-        assert one(connection, "select count(*) from sereno.message_ids") == 10

@@ -1,8 +1,10 @@
--- The life of a job: jobs (live rows only), attempts, history (finished rows), and the sessions that run them.
--- The schema name is written literally; another name replaces the one token "sereno." when a file is loaded.
+-- Jobs: live jobs, attempts, the history of finished jobs, the sessions that run them, and enqueueing from SQL.
+-- The schema name is written literally; migrating into another schema replaces the token "sereno." when the file is
+-- loaded.
 
 create schema if not exists sereno;
 
+-- The applied migrations; an applied file is never edited, which the checksum proves.
 create table sereno.migrations (
     number      integer primary key,
     name        text not null,
@@ -10,29 +12,66 @@ create table sereno.migrations (
     applied_at  timestamptz not null default pg_catalog.now()
 );
 
--- Time travel for tests: one row moves the only clock that decides anything. Empty in production.
+-- Clock offset for tests: one row shifts the only clock that the queries use. Empty in production.
 create table sereno.clock (
     one_row  boolean primary key default true check (one_row),
     ahead    interval not null
 );
 
--- When the statement began, not the transaction: a delay that is asked for late in a long transaction is not shorter.
--- Stable, so that it serves as a bound of an index scan.
+-- Return the start of the statement, not of the transaction, so that a delay requested late in a long transaction is
+-- not shortened. Stable, so that it can bound an index scan.
 create function sereno.now() returns timestamptz
     language sql stable parallel safe
     begin atomic
         select pg_catalog.statement_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
--- The same clock at the moment of the call, for functions that may be called late in a long statement, such as a block
--- or a procedure of the caller's. Volatile: read once into a variable, never inside a condition.
+-- Return the same clock at the moment of the call, for functions that may be called late in a long statement, such as
+-- a DO block or a caller's procedure. Volatile: read it once into a variable, never inside a condition.
 create function sereno.clock_now() returns timestamptz
     language sql volatile parallel safe
     begin atomic
         select pg_catalog.clock_timestamp() + coalesce((select ahead from sereno.clock), interval '0');
     end;
 
--- One life of one worker process. Death is one-way: alive -> closed | dead.
+-- Notify processes that wait for an instant when a test has moved the clock, instead of leaving them to their next
+-- poll.
+create function sereno.tell_of_clock() returns trigger
+    language plpgsql as $$
+begin
+    perform pg_notify('sereno.clock', '');
+    return null;
+end $$;
+
+create trigger clock_moved after insert or update or delete on sereno.clock
+    for each statement execute function sereno.tell_of_clock();
+
+-- Return an instant in microseconds since the epoch. PostgreSQL and Python exchange instants as whole microseconds,
+-- which are exact on both sides.
+create function sereno.micros(at timestamptz) returns bigint
+    language sql stable parallel safe
+    begin atomic
+        select (extract(epoch from at) * 1000000)::bigint;
+    end;
+
+-- Return the instant of a number of microseconds since the epoch.
+create function sereno.instant(micros bigint) returns timestamptz
+    language sql immutable parallel safe
+    begin atomic
+        select timestamptz 'epoch' + micros * interval '1 microsecond';
+    end;
+
+-- Return the interval of a number of microseconds.
+create function sereno.span(micros bigint) returns interval
+    language sql immutable parallel safe
+    begin atomic
+        select micros * interval '1 microsecond';
+    end;
+
+-- One run of one worker process. The end is final: alive -> closed | dead.
+-- `opened_by`: the role that opened the session by SQL; null for a worker in Python. `lease`: seconds, for sessions
+-- opened by SQL. `look_back_at`: until then, claims start at the floors (see learn_floors). `passed_over`: where
+-- claims continue behind jobs that they cannot take (see pass_over); null when nothing was passed over.
 create table sereno.sessions (
     id           bigint generated always as identity primary key,
     state        text not null default 'alive' check (state in ('alive', 'closed', 'dead')),
@@ -47,34 +86,41 @@ create table sereno.sessions (
     seen_at      timestamptz not null default sereno.now(),
     lease_until  timestamptz not null,
     ended_at     timestamptz,
-    -- What the session last said of its jobs, for those who find it dead: ids that it had not begun, and the suspects that ran
-    -- alone, with their attempts.
+    -- Reported by the session for the rescue of its jobs should it die: ids of claimed jobs that it had not begun,
+    -- and the suspects that ran alone, with their attempt.
     waiting      bigint[] not null default '{}',
-    suspects     jsonb not null default '{}'
+    suspects     jsonb not null default '{}',
+    opened_by    text,
+    lease        double precision,
+    look_back_at timestamptz,
+    passed_over  jsonb
 ) with (fillfactor = 50);
 
 create index sessions_alive on sereno.sessions (id) where state = 'alive';
--- Enqueue asks one question: is anybody asleep who should be woken?
+-- Read by every enqueue: is there an idle session to wake?
 create index sessions_idle on sereno.sessions (id) where idle;
 
--- Drawn whenever a row becomes ready, so that a claim can start where the last one stood (the claim floor).
+-- Assigned whenever a job becomes ready, so that a claim can start where the last one stopped (the claim floor).
 create sequence sereno.ready_seq;
 
--- Tags are shown with every job of a list: at most 50, of at most 200 characters.
+-- Return whether tags are within bounds. Lists show them with every job: at most 50, of at most 200 characters.
 create function sereno.are_tags(tags text[]) returns boolean
     language sql immutable as $$
     select cardinality(tags) <= 50
            and not exists (select from unnest(tags) as tag where tag is null or length(tag) not between 1 and 200)
 $$;
 
--- JSON that every reader can take in: lists and objects inside each other, at most a hundred. A type of its own and not a
--- check of the table, because a check is evaluated again whenever a row is claimed or moved. What is shorter than 800
--- bytes cannot be that deep (each level takes 8), unless it was compressed elsewhere, and is not looked through.
+-- JSON nested at most 100 levels deep, which every parser accepts. A domain and not a check of the table, because a
+-- check is evaluated again whenever a row is claimed or moved. A value below 800 bytes cannot be that deep (each
+-- level takes 8) unless it was compressed elsewhere, so it is not searched.
 create domain sereno.bounded_json as jsonb
     constraint nested_at_most_100_deep check (
         (pg_column_size(value) < 800 and pg_column_compression(value) is null)
         or not jsonb_path_exists(value, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")'));
 
+-- Live jobs only; finished jobs are moved to the history. `schedule_id`, `planned_at`, `stands_for`: the schedule and
+-- fire that made the job. `lane`, `order_id`, `keys`: the lane and order of a job with limits, and the keys that they
+-- are derived from; null for a plain job.
 create table sereno.jobs (
     id                bigint generated by default as identity primary key,
     ready_seq         bigint,
@@ -98,6 +144,12 @@ create table sereno.jobs (
     trace             text,
     tags              text[],
     args              sereno.bounded_json not null default '{}',
+    schedule_id       bigint,
+    planned_at        timestamptz,
+    stands_for        integer,
+    lane              bigint,
+    order_id          bigint,
+    keys              jsonb,
     constraint jobs_state check (
         (state = 'running' and session_id is not null and attempt > 0)
         or (state = 'ready' and session_id is null and ready_seq is not null)
@@ -105,7 +157,8 @@ create table sereno.jobs (
     constraint jobs_priority check (priority between 0 and 9),
     constraint jobs_dates check (run_at > '1900-01-01' and run_at < '10000-01-01'),
     constraint jobs_args check (jsonb_typeof(args) = 'object'),
-    constraint jobs_tags check (tags is null or sereno.are_tags(tags))
+    constraint jobs_tags check (tags is null or sereno.are_tags(tags)),
+    constraint jobs_lane_keys check ((lane is null) = (keys is null))
 ) with (
     fillfactor = 85,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -113,12 +166,39 @@ create table sereno.jobs (
     autovacuum_vacuum_cost_delay = 0
 );
 
-create index jobs_ready on sereno.jobs (queue, priority, ready_seq) where state = 'ready';
+create index jobs_ready on sereno.jobs (queue, priority, ready_seq) where state = 'ready' and lane is null;
 create index jobs_scheduled on sereno.jobs (run_at) where state = 'scheduled';
 create index jobs_running on sereno.jobs (session_id) where state = 'running';
 create unique index jobs_unique on sereno.jobs (task, unique_key, tenant) nulls not distinct where unique_key is not null;
+create index jobs_schedule on sereno.jobs (schedule_id) where schedule_id is not null;
+create index jobs_lane on sereno.jobs (queue, lane, priority, ready_seq) where state = 'ready' and lane is not null;
+-- The first job of an order is its head, whatever its state: while it waits for a retry, the jobs behind it wait too.
+create index jobs_in_order on sereno.jobs (order_id, id) where order_id is not null;
+-- Rows without a trace are not in these trace indexes. The hash stands for the text: it is a third as long, and SQL
+-- callers may write texts that are too long for an index.
+create index jobs_trace on sereno.jobs (hashtext(trace), id) where trace is not null;
 
--- A key that outlives its job: unique for a period, or for ever.
+-- Return the queues that have ready jobs, by skipping from queue to queue along both indexes.
+create function sereno.ready_queues() returns setof text
+    language sql stable as $$
+    with recursive plain(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is null and jobs.queue > plain.queue
+                order by jobs.queue limit 1)
+        from plain where plain.queue is not null
+    ),
+    limited(queue) as (
+        (select queue from sereno.jobs where state = 'ready' and lane is not null order by queue limit 1)
+        union all
+        select (select jobs.queue from sereno.jobs where state = 'ready' and lane is not null and jobs.queue > limited.queue
+                order by jobs.queue limit 1)
+        from limited where limited.queue is not null
+    )
+    select queue from plain where queue is not null union select queue from limited where queue is not null
+    $$;
+
+-- A unique key that outlives its job: for a period, or for ever.
 create table sereno.unique_keys (
     task        text not null,
     unique_key  text not null,
@@ -130,10 +210,10 @@ create table sereno.unique_keys (
 
 create index unique_keys_until on sereno.unique_keys (until) where until < 'infinity';
 
--- Every try but the last; the last one is the history row itself. Kept by the day, as the history is. `kept_from`: the moment
--- whose day the row belongs to. That is when it was written, and once its job has outlived that day, when the job ended
--- (see jobs/attempt_partitions.sql). The fence uses a number once for a job; a key cannot say so over all days,
--- and `sereno verify` checks it.
+-- All attempts but the last, which is the history row itself. Partitioned by day like the history. `kept_from`: the
+-- instant that assigns the row to a day: when it was written, or, for a job that outlived that day, when the job
+-- ended (see jobs/attempt_partitions.sql). The claim fence uses each attempt number of a job once; no unique key can
+-- enforce that across partitions, so `sereno verify` checks it.
 create table sereno.attempts (
     job_id         bigint not null,
     number         integer not null,
@@ -147,12 +227,15 @@ create table sereno.attempts (
     error_message  text,
     traceback      text,
     kept_from      timestamptz not null default sereno.now(),
+    fingerprint    text,
     primary key (job_id, number, kept_from)
 ) partition by range (kept_from);
 
 create table sereno.attempts_default partition of sereno.attempts default;
 
--- What a job remembers between attempts, and what it says of itself while it runs.
+create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
+
+-- Results of steps, retained between the attempts of a job.
 create table sereno.steps (
     job_id   bigint not null,
     name     text not null,
@@ -162,6 +245,7 @@ create table sereno.steps (
     primary key (job_id, name)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
+-- The progress that a running job reports.
 create table sereno.progress (
     job_id      bigint primary key,
     attempt     integer not null,
@@ -170,6 +254,7 @@ create table sereno.progress (
     updated_at  timestamptz not null default sereno.now()
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
+-- Finished jobs. `fingerprint`: the group of the error that ended the job (see error_groups); null for a success.
 create table sereno.history (
     id             bigint not null,
     session_id     bigint,
@@ -195,32 +280,50 @@ create table sereno.history (
     reason         text,
     error_type     text,
     error_message  text,
-    traceback      text
+    traceback      text,
+    schedule_id    bigint,
+    planned_at     timestamptz,
+    stands_for     integer,
+    keys           jsonb,
+    fingerprint    text
 ) partition by list (state);
 
 create index history_id on sereno.history (id);
 
--- Dead letters stay until a person decides; the rest leaves by the day.
+-- Dead letters stay until an operator retries or deletes them; the rest is dropped or archived by the day.
 create table sereno.history_dead partition of sereno.history for values in ('dead');
+
 create table sereno.history_done partition of sereno.history for values in ('succeeded', 'cancelled')
     partition by range (finished_at);
--- Nothing is refused when maintenance did not run: the default partition takes it, and maintenance moves it later.
+
+-- Takes rows of days that have no partition yet, so that settling never fails when maintenance did not run;
+-- maintenance moves them later.
 create table sereno.history_done_default partition of sereno.history_done default;
 
--- Stopped by an operator: a queue, a task or a tenant.
+create index history_schedule on sereno.history (schedule_id, finished_at) where schedule_id is not null;
+create index history_trace on sereno.history (hashtext(trace), id) where trace is not null;
+-- Dead letters that block the jobs behind them in an order.
+create index history_dead_blocks on sereno.history_dead (queue, (keys ->> 'order')) where keys ? 'blocks';
+-- For alerts: recent dead letters, without reading all of them.
+create index history_dead_finished on sereno.history_dead (finished_at);
+-- Dead letters only: a cancelled job did not end by a failure.
+create index history_dead_fingerprint on sereno.history_dead (fingerprint, id) where fingerprint is not null;
+
+-- Queues, tasks and tenants that an operator has paused.
 create table sereno.pauses (
     kind       text not null check (kind in ('queue', 'task', 'tenant')),
     name       text not null,
     paused_at  timestamptz not null default sereno.now(),
     paused_by  text not null,
     note       text,
-    -- Paused with a token of that tenant, who may lift it. Not told by the name in paused_by, which anybody may choose.
+    -- Paused with a token of that tenant, which may therefore resume it. Not derived from paused_by, a name that any
+    -- caller may choose.
     by_tenant  boolean not null default false check (not by_tenant or kind = 'tenant'),
     primary key (kind, name)
 );
 
--- Every change made by a person, written in the transaction that makes it. `login`: the database login that wrote the row.
--- No role may set it, so a worker cannot write a row that passes for the server's.
+-- Every change made by an operator, written in the transaction that makes it. `login`: the database login that wrote
+-- the row. No role may set it, so a worker cannot forge a row of the server.
 create table sereno.audit (
     id       bigint generated always as identity primary key,
     at       timestamptz not null default sereno.now(),
@@ -231,9 +334,289 @@ create table sereno.audit (
     login    text not null default session_user
 );
 
--- When a maintenance duty was last done, so that one worker of many does it; and how far one got that takes many steps.
+-- The changes of one subject, newest first.
+create index audit_subject on sereno.audit (subject, id desc);
+
+-- When each maintenance duty last ran, so that one worker of many runs it, and the position of a duty that takes
+-- several steps.
 create table sereno.duties (
     name     text primary key,
     done_at  timestamptz not null,
     place    text[]
 );
+
+-- Grant SELECT on the target to every role that has it on the source.
+create function sereno.share_reading(source regclass, target regclass) returns void
+    language plpgsql as $$
+declare
+    reader text;
+begin
+    for reader in
+        select distinct case grantee when 0 then 'public' else quote_ident(pg_get_userbyid(grantee)) end
+        from pg_class cross join lateral aclexplode(relacl) as given
+        where pg_class.oid = source and privilege_type = 'SELECT' and grantee <> relowner
+    loop
+        execute format('grant select on %s to %s', target, reader);
+    end loop;
+end $$;
+
+-- Create the partition of a day, with the read privileges of its parent; return false if it exists. Partitions are
+-- created ahead of time and dropped whole. Both need a lock that a long read of the table delays, and every writer
+-- would queue behind the wait, so these functions give up after one second.
+create function sereno.make_day_partition(parent text, moment text, day date) returns boolean
+    language plpgsql set lock_timeout = '1s' as $$
+declare
+    name text := parent || '_' || to_char(day, 'YYYYMMDD');
+    from_at timestamptz := day::timestamp at time zone 'UTC';
+    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
+begin
+    -- Two workers may call this at the same time: the second one waits, then finds the partition.
+    perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
+    if to_regclass(format('sereno.%I', name)) is not null then
+        return false;
+    end if;
+    -- Writers wait here, before their rows are routed to a partition. A row that was already routed to the default
+    -- partition would be refused there once this day is attached.
+    execute format('lock table sereno.%I in share row exclusive mode', parent);
+    execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
+    perform sereno.share_reading(format('sereno.%I', parent)::regclass, format('sereno.%I', name)::regclass);
+    -- Rows of this day in the default partition are moved first; ATTACH would be refused otherwise.
+    execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
+                   'insert into sereno.%I select * from moved',
+                   parent || '_default', moment, from_at, moment, to_at, name);
+    execute format('alter table sereno.%I attach partition sereno.%I for values from (%L) to (%L)',
+                   parent, name, from_at, to_at);
+    return true;
+end $$;
+
+-- Create the history partition of a day.
+create function sereno.make_history_partition(day date) returns boolean
+    language sql as $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
+
+-- Drop a day of history.
+create function sereno.drop_history_partition(name text) returns void
+    language plpgsql set lock_timeout = '1s' as $$
+begin
+    if name !~ '^history_done_[0-9]{8}$' then
+        raise exception '% is not a partition of the history', name;
+    end if;
+    execute format('drop table sereno.%I', name);
+end $$;
+
+-- Drop a day of attempts, after the same day of history: until then the jobs of these attempts are shown.
+create function sereno.drop_attempts_partition(name text) returns void
+    language plpgsql set lock_timeout = '1s' as $$
+begin
+    if name !~ '^attempts_[0-9]{8}$' then
+        raise exception '% is not a partition of the attempts', name;
+    end if;
+    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
+        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+    end if;
+    execute format('drop table sereno.%I', name);
+end $$;
+
+-- Maintenance creates the partitions after the first week.
+select sereno.make_history_partition(day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+select sereno.make_day_partition('attempts', 'kept_from', day::date)
+from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
+                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
+
+-- Return the role of the caller, also inside a function that runs as its owner.
+create function sereno.caller() returns text
+    language sql stable as $$ select coalesce(nullif(current_setting('role'), 'none'), session_user::text) $$;
+
+-- Refuse sereno's own tasks, whose arguments decide what they do, to logins that cannot insert jobs anyway. The login
+-- is checked, because it is the one identity that a session cannot change.
+create function sereno.check_task(task text) returns void
+    language plpgsql stable as $$
+begin
+    -- Concatenated, because loading this file into another schema replaces the token "sereno."; the task names stay.
+    if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
+        raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
+    end if;
+end $$;
+
+-- Wake the idle workers of a queue by NOTIFY; nothing to do when none is idle, because a busy worker polls by itself.
+-- A job due within 10 seconds wakes the promoters (an empty payload) instead of waiting for their next poll. `set
+-- sereno.notify = off` disables it: a transaction that has notified cannot be prepared (two-phase commit).
+create function sereno.tell(queue text, due_in double precision) returns void
+    language plpgsql as $$
+begin
+    if due_in <= 10 and coalesce(current_setting('sereno.notify', true), '') <> 'off'
+       and exists (select from sereno.sessions s where s.idle and s.queues ? tell.queue) then
+        perform pg_notify('sereno.ready', case when due_in <= 0 then tell.queue else '' end);
+    end if;
+end $$;
+
+-- Enqueue jobs that have a unique key: an array of jobs in; out, in the same order, {"id", "created"} per job.
+-- Keys are locked in one order, so that two callers never deadlock.
+-- A key is unique within its task and tenant. An index enforces it, never a query:
+--   while the job is live        the partial unique index on jobs
+--   for a period, or for ever    a row in unique_keys that outlives the job
+-- on_conflict: keep (return the existing job), replace (its arguments and time, while it waits), raise (done by the
+-- caller). `keys`: limit, order and fair keys; a JSON null means none. `by_rules`: derive them from key_rules.
+create function sereno.enqueue_keyed(jobs jsonb) returns jsonb
+    language plpgsql as $$
+declare
+    moment   timestamptz := sereno.clock_now();
+    wanted   record;
+    due      timestamptz;
+    new_id   bigint;
+    found_id bigint;
+    its_queue text;
+    results  jsonb[] := '{}';
+begin
+    for wanted in
+        select * from rows from (jsonb_to_recordset(jobs) as (
+            task text, args jsonb, queue text, priority smallint, run_at timestamptz, delay double precision,
+            tenant text, expires_at timestamptz, tags text[], trace text, unique_key text, on_conflict text,
+            unique_for double precision, unique_forever boolean, keys jsonb, by_rules boolean)) with ordinality
+        order by task, unique_key, tenant, ordinality
+    loop
+        if wanted.keys is null and wanted.by_rules then
+            wanted.keys := sereno.keys_for(wanted.task, wanted.queue, wanted.tenant, wanted.args);
+        end if;
+        due := coalesce(wanted.run_at, moment + make_interval(secs => coalesce(wanted.delay, 0)));
+        loop
+            new_id := nextval(pg_get_serial_sequence('sereno.jobs', 'id'));
+            found_id := null;
+            if wanted.unique_for is not null or wanted.unique_forever then
+                insert into sereno.unique_keys as held (task, unique_key, tenant, job_id, until)
+                values (wanted.task, wanted.unique_key, wanted.tenant, new_id,
+                        case when wanted.unique_forever then 'infinity'
+                             else moment + make_interval(secs => wanted.unique_for) end)
+                on conflict on constraint unique_keys_key do update
+                    set job_id = excluded.job_id, until = excluded.until
+                    where held.until <= moment
+                returning job_id into found_id;
+                if found_id is null then
+                    select job_id into found_id from sereno.unique_keys held
+                    where held.task = wanted.task and held.unique_key = wanted.unique_key
+                      and held.tenant is not distinct from wanted.tenant;
+                    -- The key expired and was deleted in between: try again.
+                    continue when found_id is null;
+                end if;
+            end if;
+            if found_id is null or found_id = new_id then
+                insert into sereno.jobs (id, task, args, queue, priority, run_at, tenant, expires_at, tags, trace,
+                                         created_at, unique_key, keys, lane, order_id, state, ready_seq)
+                values (new_id, wanted.task, coalesce(wanted.args, '{}'), coalesce(wanted.queue, 'default'),
+                        coalesce(wanted.priority, 5), due, wanted.tenant, wanted.expires_at, wanted.tags,
+                        wanted.trace, moment, wanted.unique_key, wanted.keys,
+                        case when wanted.keys is not null
+                             then sereno.lane_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
+                        case when wanted.keys is not null
+                             then sereno.order_of(coalesce(wanted.queue, 'default'), wanted.keys) end,
+                        case when due <= moment then 'ready' else 'scheduled' end,
+                        case when due <= moment then nextval('sereno.ready_seq') end)
+                on conflict (task, unique_key, tenant) where unique_key is not null do nothing
+                returning id into found_id;
+                if found_id = new_id then
+                    perform sereno.tell(coalesce(wanted.queue, 'default'), extract(epoch from due - moment));
+                    results[wanted.ordinality] := jsonb_build_object('id', new_id, 'created', true);
+                    exit;
+                end if;
+                -- A live job has the key. While it waits, lock it, so that it runs after this transaction commits and
+                -- sees its changes. Never lock a running job: its worker, and everything that it settles in the same
+                -- batch, would wait for this transaction.
+                select id into found_id from sereno.jobs live
+                where live.task = wanted.task and live.unique_key = wanted.unique_key
+                  and live.tenant is not distinct from wanted.tenant and live.state in ('scheduled', 'ready')
+                for update;
+                if found_id is null then
+                    select id into found_id from sereno.jobs live
+                    where live.task = wanted.task and live.unique_key = wanted.unique_key
+                      and live.tenant is not distinct from wanted.tenant;
+                    -- The job finished in between, so the key is free again: try again.
+                    continue when found_id is null;
+                end if;
+                update sereno.unique_keys held set job_id = found_id
+                where held.task = wanted.task and held.unique_key = wanted.unique_key
+                  and held.tenant is not distinct from wanted.tenant and held.job_id = new_id;
+            end if;
+            if wanted.on_conflict = 'replace' then
+                update sereno.jobs
+                set args = coalesce(wanted.args, '{}'), run_at = due, priority = coalesce(wanted.priority, 5),
+                    state = case when due <= moment then 'ready' else 'scheduled' end,
+                    ready_seq = case when due <= moment then nextval('sereno.ready_seq') end,
+                    keys = wanted.keys,
+                    lane = case when wanted.keys is not null then sereno.lane_of(jobs.queue, wanted.keys) end,
+                    order_id = case when wanted.keys is not null then sereno.order_of(jobs.queue, wanted.keys) end
+                where id = found_id and state in ('scheduled', 'ready')
+                returning queue into its_queue;
+                if found then
+                    perform sereno.tell(its_queue, extract(epoch from due - moment));
+                end if;
+            end if;
+            results[wanted.ordinality] := jsonb_build_object('id', found_id, 'created', false);
+            exit;
+        end loop;
+    end loop;
+    return to_jsonb(results);
+end $$;
+
+-- Enqueue jobs with unique keys, or return null and write nothing when an open transaction holds one of them for
+-- longer than `patience` seconds.
+create function sereno.try_enqueue_keyed(jobs jsonb, patience double precision) returns jsonb
+    language plpgsql as $$
+declare
+    before text := current_setting('lock_timeout');
+    results jsonb;
+begin
+    perform set_config('lock_timeout', greatest(1, round(patience * 1000))::bigint::text, true);
+    results := sereno.enqueue_keyed(jobs);
+    perform set_config('lock_timeout', before, true);
+    return results;
+exception when lock_not_available then
+    return null;
+end $$;
+
+-- Enqueue a job from psql, a trigger or another language; return its id.
+--   select sereno.enqueue('reconcile', '{"account": "r42"}', tenant => 'r42');
+create function sereno.enqueue(
+    task text,
+    args jsonb default '{}',
+    queue text default 'default',
+    priority integer default 5,
+    run_at timestamptz default null,
+    tenant text default null,
+    unique_key text default null,
+    expires_at timestamptz default null,
+    tags text[] default null,
+    trace text default null
+) returns bigint
+    language plpgsql as $$
+declare
+    moment timestamptz := sereno.clock_now();
+    due    timestamptz := coalesce(run_at, moment);
+    made   bigint;
+    keys   jsonb := sereno.keys_for(task, queue, tenant, args);
+begin
+    perform sereno.check_task(task);
+    if not sereno.are_tags(tags) then
+        raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
+            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+    end if;
+    if unique_key is not null then
+        return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
+            'task', task, 'args', args, 'queue', queue, 'priority', priority, 'run_at', run_at, 'tenant', tenant,
+            'unique_key', unique_key, 'expires_at', expires_at, 'tags', tags, 'trace', trace,
+            'keys', keys))) -> 0 ->> 'id')::bigint;
+    end if;
+    insert into sereno.jobs (task, args, queue, priority, run_at, tenant, expires_at, tags, trace, created_at,
+                             keys, lane, order_id, state, ready_seq)
+    values (enqueue.task, enqueue.args, enqueue.queue, enqueue.priority, due, enqueue.tenant, enqueue.expires_at,
+            enqueue.tags, enqueue.trace, moment, keys,
+            case when keys is not null then sereno.lane_of(enqueue.queue, keys) end,
+            case when keys is not null then sereno.order_of(enqueue.queue, keys) end,
+            case when due <= moment then 'ready' else 'scheduled' end,
+            case when due <= moment then nextval('sereno.ready_seq') end)
+    returning id into made;
+    perform sereno.tell(enqueue.queue, extract(epoch from due - moment));
+    return made;
+end $$;

@@ -1,8 +1,8 @@
--- Stored procedures that jobs may call, and what each call brought.
+-- Procedures: stored procedures that jobs may call, and the results of the calls.
 
--- A name is resolved to one exact signature when somebody allows it; a call that finds another one is refused.
--- `given`: parameters that get a fact of the job, such as {"run": "job"}, and that nobody else can set.
--- The timeouts are seconds: of the statement, and of each wait for a lock.
+-- Allowed procedures. The name is resolved to one exact signature when the procedure is allowed; a call that finds
+-- another signature is refused. `given`: parameters that are filled from the job, such as {"run": "job"}, and that
+-- callers cannot set. The timeouts are seconds: of the statement, and of each wait for a lock.
 create table sereno.procedures (
     target        text not null,
     name          text not null,
@@ -16,7 +16,7 @@ create table sereno.procedures (
     primary key (target, name)
 );
 
--- What a call that ended well has brought: the first rows, how many there were, and what the procedure had to say.
+-- Results of successful calls: the first rows, their number, and the notices of the procedure.
 create table sereno.procedure_runs (
     job_id       bigint not null,
     attempt      integer not null,

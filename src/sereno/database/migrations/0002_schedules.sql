@@ -1,38 +1,26 @@
--- Schedules: rows that say when to make which job; their fires; and who keeps time.
+-- Schedules: the rules that say when to make which job, their fires, and the leader election of the schedulers.
 
--- Instants travel between PostgreSQL and Python as whole microseconds: exact on both sides.
-create function sereno.micros(at timestamptz) returns bigint
-    language sql stable parallel safe
-    begin atomic
-        select (extract(epoch from at) * 1000000)::bigint;
-    end;
-
-create function sereno.instant(micros bigint) returns timestamptz
-    language sql immutable parallel safe
-    begin atomic
-        select timestamptz 'epoch' + micros * interval '1 microsecond';
-    end;
-
-create function sereno.span(micros bigint) returns interval
-    language sql immutable parallel safe
-    begin atomic
-        select micros * interval '1 microsecond';
-    end;
-
+-- A schedule: its rule, the job that it makes, its policies and its results. `key` has collation C, because in any
+-- other collation a pattern such as 'menu:*' would scan every key. `last_base_at`: the last instant of the rule
+-- before the spread shifted it, so that it does not fire again when the spread changes.
+-- Every fire writes a new entry into both unique indexes, anywhere in them: fillfactor 75 leaves space and avoids
+-- page splits. Updates prune the dead versions that fires leave on their page, so a vacuum at 10 % of the rows is
+-- enough.
 create table sereno.schedules (
-    id               bigint generated always as identity primary key,
-    -- Null when nothing is to come: paused, disabled, parked, finished, or waiting for a run to end.
+    id               bigint generated always as identity primary key with (fillfactor = 75),
+    -- Null when no fire is planned: paused, disabled, parked, finished, or waiting for a run to end.
     next_run_at      timestamptz,
-    -- False when written by SQL or changed by hand: the scheduler works out the first instant and fires nothing.
+    -- False when written by SQL or changed by an operator: the scheduler then computes the first instant and fires
+    -- nothing.
     planned          boolean not null default true,
     state            text not null default 'enabled'
                      check (state in ('enabled', 'paused', 'disabled', 'parked', 'finished')),
-    key              text not null,
+    key              text collate "C" not null,
     rule             jsonb not null check (jsonb_typeof(rule) = 'object'),
-    -- Where inside its spread it fires, in microseconds.
+    -- Offset of the fire inside its spread, in microseconds.
     shift            bigint not null default 0,
 
-    -- The job that it makes.
+    -- The job that each fire makes.
     task             text not null,
     queue            text not null default 'default',
     priority         smallint not null default 5 check (priority between 0 and 9),
@@ -40,7 +28,7 @@ create table sereno.schedules (
     trace            text,
     tags             text[] constraint schedules_tags check (tags is null or sereno.are_tags(tags)),
     args             sereno.bounded_json not null default '{}' check (jsonb_typeof(args) = 'object'),
-    -- The arguments or the unique key name the fire.
+    -- True when the arguments or the unique key contain fields of the fire, such as {date}.
     templated        boolean not null default false,
     unique_key       text,
     unique_for       double precision,
@@ -48,7 +36,7 @@ create table sereno.schedules (
     on_conflict      text check (on_conflict in ('keep', 'replace')),
     expires_after    double precision,
 
-    -- What it does when things go wrong.
+    -- Policies for missed fires, overlapping runs and repeated failures.
     missed           text not null default 'latest' check (missed in ('skip', 'latest', 'all')),
     missed_limit     integer not null default 100 check (missed_limit > 0),
     missed_window    double precision not null default 86400,
@@ -59,23 +47,23 @@ create table sereno.schedules (
     ends_at          timestamptz,
     max_fires        bigint check (max_fires > 0),
 
-    -- Who stopped it, until when, and why.
+    -- Pause, note and last change.
     paused_until     timestamptz,
     note             text,
     changed_by       text,
-    -- The service whose code declares it; null when it was made at run time.
+    -- The service whose code declares the schedule; null when it was created at run time.
     declared_by      text,
     created_at       timestamptz not null default sereno.now(),
     changed_at       timestamptz not null default sereno.now(),
 
-    -- How it went.
+    -- Results of the fires so far.
     last_planned_at  timestamptz,
     last_fired_at    timestamptz,
     last_job_id      bigint,
     last_finished_at timestamptz,
     last_state       text,
     last_error       text,
-    -- A fire that waits for the one before it to end.
+    -- A fire that waits for the run before it to end.
     held_at          timestamptz,
     held_for         integer not null default 1,
     held_free        boolean not null default false,
@@ -85,55 +73,59 @@ create table sereno.schedules (
     failed           bigint not null default 0,
     failed_in_row    integer not null default 0,
     skipped          jsonb not null default '{}',
-    -- How many fires were how late: bucket n holds those up to 2^n ms.
+    -- Histogram of lateness: bucket n counts the fires that were up to 2^n ms late.
     lateness         integer[] not null default '{0}',
+    last_base_at     timestamptz,
 
-    constraint schedules_key unique (key),
+    constraint schedules_key unique (key) with (fillfactor = 75),
     constraint schedules_next check (next_run_at is null or state = 'enabled')
 ) with (
     fillfactor = 80,
-    autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_scale_factor = 0.1
 );
 
--- The only index that a tick walks: its cost follows what is due, not what exists.
+-- The only index that a tick scans, so its cost depends on the number of due schedules, not of all schedules.
 create index schedules_due on sereno.schedules (next_run_at) where next_run_at is not null;
--- Enabled, and nothing to come before a run ends.
+-- Enabled, but with no fire planned until a run ends.
 create index schedules_waiting on sereno.schedules (id) where state = 'enabled' and next_run_at is null;
 create index schedules_held on sereno.schedules (id) where held_at is not null;
+-- Held fires whose run before has ended. A tick reads only these, however many are held.
+create index schedules_free on sereno.schedules (id) where held_at is not null and held_free;
 create index schedules_tenant on sereno.schedules (tenant, key) where tenant is not null;
 create index schedules_declared on sereno.schedules (declared_by) where declared_by is not null;
 create index schedules_trouble on sereno.schedules (state, id) where state in ('parked', 'disabled');
 
--- Declarations of a service's code that could not be written when it started last, for `sereno doctor`.
+-- Declared schedules that could not be stored when their service last started, for `sereno doctor`.
 create table sereno.refused_declarations (
     service     text not null,
     key         text not null,
     problem     text not null,
-    -- When it was first refused for this problem.
+    -- When the declaration was first refused for this problem.
     refused_at  timestamptz not null,
     primary key (service, key)
 );
 
--- One instant of one schedule: it made a job, or was skipped for a reason. Unique, whatever schedulers do.
--- Ordered by time first, so that new rows meet the end of the index.
+-- One instant of one schedule: it made a job, or was skipped for a reason. The primary key makes it unique, however
+-- many schedulers run. The time comes first in the key, so that new rows are added at the end of the index.
 create table sereno.fires (
     planned_at   timestamptz not null,
     schedule_id  bigint not null,
     fired_at     timestamptz not null,
     job_id       bigint,
-    -- This one and the missed ones before it that it stands for.
+    -- The number of fires that this one represents: itself and the missed ones before it.
     stands_for   integer not null default 1,
     reason       text,
     constraint fires_pkey primary key (planned_at, schedule_id)
 ) partition by range (planned_at);
 
 create table sereno.fires_default partition of sereno.fires default;
+
 create index fires_skipped on sereno.fires (schedule_id, planned_at) where reason is not null;
 
--- Where a run of a schedule ended; the scheduler reads it and forgets it. Append-only, so that nobody who settles jobs
--- ever waits for a schedule that a person is changing.
+-- Ends of scheduled runs, which the scheduler reads and deletes. Append-only, so that settling a job never waits for
+-- a schedule that an operator is changing.
 create table sereno.schedule_ends (
     id           bigint generated always as identity primary key,
     schedule_id  bigint not null,
@@ -143,20 +135,8 @@ create table sereno.schedule_ends (
     error        text
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
-alter table sereno.jobs
-    add column schedule_id bigint,
-    add column planned_at timestamptz,
-    add column stands_for integer;
-create index jobs_schedule on sereno.jobs (schedule_id) where schedule_id is not null;
-
-alter table sereno.history
-    add column schedule_id bigint,
-    add column planned_at timestamptz,
-    add column stands_for integer;
-create index history_schedule on sereno.history (schedule_id, finished_at) where schedule_id is not null;
-
--- Who keeps time. Any number of schedulers may run; one leads, so that the others can sleep. The fence rises with every
--- new leader: what an old one writes about itself afterwards changes nothing.
+-- Leader election. Any number of schedulers may run; one leads, so that the others can sleep. The fence rises with
+-- every new leader, so that an old leader's later writes about itself have no effect.
 create table sereno.leases (
     name           text primary key,
     holder         text not null,
@@ -169,37 +149,11 @@ create table sereno.leases (
     tick_fires     integer,
     error          text,
     error_at       timestamptz,
-    -- The version of the time zone data that instants were worked out with.
+    -- The version of the time zone data that planned instants were computed with.
     zones          text
 ) with (fillfactor = 50);
 
--- Partitions by the day, for history and fires alike: made ahead of time, dropped whole. Both need a lock that a long
--- look at the table holds up, and everybody who writes would queue behind the wait: so they give up within a second.
-create function sereno.make_day_partition(parent text, moment text, day date) returns boolean
-    language plpgsql set lock_timeout = '1s' as $$
-declare
-    name text := parent || '_' || to_char(day, 'YYYYMMDD');
-    from_at timestamptz := day::timestamp at time zone 'UTC';
-    to_at timestamptz := (day + 1)::timestamp at time zone 'UTC';
-begin
-    -- Two workers may get here together.
-    perform pg_advisory_xact_lock(hashtext('sereno.' || parent));
-    if to_regclass(format('sereno.%I', name)) is not null then
-        return false;
-    end if;
-    execute format('create table sereno.%I (like sereno.%I including all)', name, parent);
-    -- What the default partition took meanwhile moves in first; attaching would be refused otherwise.
-    execute format('with moved as (delete from sereno.%I where %I >= %L and %I < %L returning *) '
-                   'insert into sereno.%I select * from moved',
-                   parent || '_default', moment, from_at, moment, to_at, name);
-    execute format('alter table sereno.%I attach partition sereno.%I for values from (%L) to (%L)',
-                   parent, name, from_at, to_at);
-    return true;
-end $$;
-
-create or replace function sereno.make_history_partition(day date) returns boolean
-    language sql as $$ select sereno.make_day_partition('history_done', 'finished_at', day) $$;
-
+-- Drop a day of fires.
 create function sereno.drop_fires_partition(name text) returns void
     language plpgsql set lock_timeout = '1s' as $$
 begin
@@ -209,29 +163,36 @@ begin
     execute format('drop table sereno.%I', name);
 end $$;
 
--- A day of attempts goes after the day of history: until then its jobs are there.
-create function sereno.drop_attempts_partition(name text) returns void
-    language plpgsql set lock_timeout = '1s' as $$
-begin
-    if name !~ '^attempts_[0-9]{8}$' then
-        raise exception '% is not a partition of the attempts', name;
-    end if;
-    if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
-        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
-    end if;
-    execute format('drop table sereno.%I', name);
-end $$;
-
-select sereno.make_day_partition('attempts', 'kept_from', day::date)
-from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
-                     date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
-
+-- Maintenance creates the partitions after the first week.
 select sereno.make_day_partition('fires', 'planned_at', day::date)
 from generate_series(date_trunc('day', sereno.now() at time zone 'UTC'),
                      date_trunc('day', sereno.now() at time zone 'UTC') + interval '7 days', interval '1 day') as day;
 
--- A schedule that becomes due before the leader looks again is worth a word to it. When it looks is not asked: it may
--- look between this and the commit, and go to sleep for its few seconds.
+-- Return the seconds if they are finite, else null: SQL also has infinity and NaN.
+create function sereno.finite(seconds double precision) returns double precision
+    language sql immutable parallel safe
+    begin atomic
+        select case when seconds > '-infinity' and seconds < 'infinity' then seconds end;
+    end;
+
+-- Return the interval of a rule if it is a number of seconds within the range of dates, else null: only Python parses
+-- intervals in words.
+create function sereno.interval_of(rule jsonb) returns interval
+    language sql immutable parallel safe
+    begin atomic
+        select case when jsonb_typeof(rule -> 'interval') = 'number' and (rule ->> 'interval')::numeric between 0 and 1e11
+                    then (rule ->> 'interval')::double precision * interval '1 second' end;
+    end;
+
+-- Return whether two rules are equal apart from their spread.
+create function sereno.keeps_rule(before jsonb, after jsonb) returns boolean
+    language sql immutable parallel safe
+    begin atomic
+        select before - 'spread' = after - 'spread';
+    end;
+
+-- Wake the leading scheduler by NOTIFY if a schedule is due within 10 seconds. The leader's planned wake-up is not
+-- considered: it may poll between this statement and the commit, and then sleep for its few seconds.
 create function sereno.wake_scheduler(due timestamptz) returns void
     language plpgsql as $$
 begin
@@ -241,17 +202,28 @@ begin
     end if;
 end $$;
 
--- A schedule that was disabled only because it had left the code, and is in the code again.
+-- Return whether a schedule that was disabled only because the code no longer declared it is declared again.
 create function sereno.returns_to_work(state text, note text, wanted text) returns boolean
     language sql immutable parallel safe
     begin atomic
-        -- Never null, also where the schedule has no note: its callers negate it.
+        -- Never null, also for a schedule without a note: the callers negate it.
         select state = 'disabled' and note is not distinct from 'left the code' and wanted = 'enabled';
     end;
 
--- For psql and other languages:
+-- Refuse changes to a schedule that the code declares to logins that cannot insert schedules anyway.
+create function sereno.check_schedule(key text) returns void
+    language plpgsql stable as $$
+begin
+    if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
+       and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
+        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+            using errcode = 'insufficient_privilege', hint = 'Choose another key.';
+    end if;
+end $$;
+
+-- Create or change a schedule from psql or another language; return its id.
 --   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *', tz => 'America/Sao_Paulo');
--- The rule is read by the scheduler; one that makes no sense is parked, and its note says why.
+-- The scheduler parses the rule; it parks a schedule with an invalid rule, and the note says why.
 create function sereno.schedule(
     key text,
     task text,
@@ -270,7 +242,7 @@ create function sereno.schedule(
 ) returns bigint
     language plpgsql as $$
 declare
-    moment timestamptz := sereno.now();
+    moment timestamptz := sereno.clock_now();
     rule jsonb;
     found_id bigint;
 begin
@@ -278,6 +250,7 @@ begin
         raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
+    perform sereno.check_task(task), sereno.check_schedule(key);
     rule := case
         when cron is not null then jsonb_build_object('kind', 'cron', 'expression', cron, 'tz', tz)
         when daily is not null then jsonb_build_object('kind', 'daily', 'at', daily, 'tz', tz)
@@ -289,22 +262,43 @@ begin
     values (schedule.key, schedule.task, schedule.args, rule, schedule.queue, schedule.priority, schedule.tenant,
             schedule.unique_key, schedule.missed, schedule.overlap,
             concat(schedule.args::text, schedule.unique_key) ~ '\{(fire|date|key|tenant)[:}]', false, moment, moment,
-            moment, current_user)
+            moment, sereno.caller())
     on conflict on constraint schedules_key do update
-        set task = excluded.task, args = excluded.args, rule = excluded.rule, queue = excluded.queue,
-            priority = excluded.priority, tenant = excluded.tenant, unique_key = excluded.unique_key,
-            missed = excluded.missed, overlap = excluded.overlap, templated = excluded.templated, shift = 0,
-            planned = false, changed_at = moment, changed_by = excluded.changed_by,
+        set task = excluded.task, args = excluded.args, queue = excluded.queue, priority = excluded.priority,
+            tenant = excluded.tenant, unique_key = excluded.unique_key, missed = excluded.missed,
+            overlap = excluded.overlap, templated = excluded.templated,
+            rule = case when sereno.keeps_rule(s.rule, excluded.rule) then s.rule else excluded.rule end,
+            shift = case when sereno.keeps_rule(s.rule, excluded.rule) then s.shift else 0 end,
+            changed_at = moment, changed_by = excluded.changed_by,
+            note = case when s.state in ('parked', 'finished') then null else s.note end,
             state = case when s.state in ('paused', 'disabled') then s.state else 'enabled' end,
-            next_run_at = case when s.state in ('paused', 'disabled') then null else moment end
+            planned = s.planned and s.state = 'enabled'
+                      and (sereno.keeps_rule(s.rule, excluded.rule) or coalesce(s.paused_until > moment, false)),
+            next_run_at = case
+                when s.state in ('paused', 'disabled') then null
+                -- Same rule as before, or paused for a while: the planned fire stays.
+                when s.state = 'enabled'
+                     and (sereno.keeps_rule(s.rule, excluded.rule) or s.paused_until > moment) then s.next_run_at
+                else moment end
+        where (s.task, s.args, s.queue, s.priority, s.tenant, s.unique_key, s.missed, s.overlap)
+              is distinct from (excluded.task, excluded.args, excluded.queue, excluded.priority, excluded.tenant,
+                                excluded.unique_key, excluded.missed, excluded.overlap)
+           or not sereno.keeps_rule(s.rule, excluded.rule)
     returning id into found_id;
-    perform sereno.wake_scheduler(moment);
+    if found_id is null then
+        -- The schedule exists and nothing has changed.
+        select id into found_id from sereno.schedules s where s.key = schedule.key;
+    else
+        perform sereno.wake_scheduler(moment);
+    end if;
     return found_id;
 end $$;
 
+-- Delete a schedule; return whether it existed.
 create function sereno.unschedule(key text) returns boolean
     language plpgsql as $$
 begin
+    perform sereno.check_schedule(key);
     delete from sereno.schedules where schedules.key = unschedule.key;
     return found;
 end $$;
