@@ -65,7 +65,9 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
         with monkeypatch.context() as patch:
             patch.setattr(file_process, "write", faulty(name, swap))
             done = await working.export()
-        assert [problem for problem in done.problems if "its values are not those of the table" in problem] != [], name
+        assert [problem for problem in done.problems if "its values differ from those of the table" in problem] != [], (
+            name
+        )
         assert done.dropped == 0
         assert one(connection, f"select count(*) from sereno_archive.{one(connection, HELD)}") == 20
     done = await working.export()

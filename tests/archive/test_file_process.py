@@ -94,14 +94,14 @@ async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg
     await auntil(lambda: writing(connection) and bool(writers()))
     for pid in writers():
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(InvalidParquetFile, match="the process that had the file ended with -9"):
+    with pytest.raises(InvalidParquetFile, match="the process that handled the file exited with code -9"):
         await slow
     until(lambda: not writing(connection))
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
 def test_what_went_wrong_is_told_in_the_same_words(database_url: str, tmp_path: Path, rows: int) -> None:
-    with pytest.raises(InvalidParquetFile, match="the rows did not become a file") as said:
+    with pytest.raises(InvalidParquetFile, match="the rows could not be written to a file") as said:
         file_process.write(
             rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
         )

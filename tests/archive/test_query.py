@@ -216,7 +216,7 @@ async def test_an_export_holds_the_rows_of_its_time(
     file = place / one(connection, "select object from sereno.archive_files order by batch_id limit 1")
     file.write_bytes(file.read_bytes()[:-4] + b"xxxx")
     out.unlink()
-    with pytest.raises(ArchiveUnavailable, match="not the file that was verified"):
+    with pytest.raises(ArchiveUnavailable, match="differs from the file that was verified"):
         drive(export("logs", span, cold(place), out, lambda *_: None), app.database.run)
     assert names_in(tmp_path) == []
 

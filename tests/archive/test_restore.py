@@ -315,7 +315,7 @@ async def test_a_file_that_is_not_the_one_that_was_verified_is_not_used(
     content = file.read_bytes()
     for broken in (content[:-1], content[:100] + b"x" + content[101:]):
         file.write_bytes(broken)
-        with pytest.raises(ArchiveUnavailable, match="not the file that was verified"):
+        with pytest.raises(ArchiveUnavailable, match="differs from the file that was verified"):
             bring_back(app, place, "logs")
     file.unlink()
     with pytest.raises(ArchiveUnavailable, match="is not in the archive"):

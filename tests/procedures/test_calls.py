@@ -136,7 +136,7 @@ async def test_many_rows_are_counted_and_the_first_kept(
     assert len(found["rows"]) == MOST_ROWS
     assert found["rows_left_out"] == 25_000 - MOST_ROWS
     job = await called(reporting, connection, allow, "reporting.large", {})
-    assert result(connection, job)["rows"] == ["(too long to be kept)", "small"]
+    assert result(connection, job)["rows"] == ["(too long to be stored)", "small"]
     job = await called(reporting, connection, allow, "reporting.nothing", {})
     assert result(connection, job) == {"rows": [], "row_count": None, "notices": []}
 
@@ -174,7 +174,7 @@ async def test_a_parameter_can_be_a_fact_of_the_job(
     assert result(connection, job.id)["rows"] == [[str(job.id), "1", "r42", None, "mine"]]
     lies = task.enqueue(x="mine", who="r43")
     assert await run(reporting, connection, lies.id) == "dead"
-    assert "who is the job's tenant, and cannot be set" in reason(connection, lies.id)
+    assert "who is filled with the job's tenant and cannot be set" in reason(connection, lies.id)
 
 
 async def test_a_schedule_calls_it_for_its_instant(

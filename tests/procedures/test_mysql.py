@@ -172,7 +172,7 @@ async def test_json_becomes_what_the_type_means(
         ({"day": "2026-13-01", "n": 1}, "is no date"),
         ({"day": "2026-11-01", "n": "many"}, "is no int"),
         ({"day": "2026-11-01", "n": 2**31}, "out of range"),
-        ({"day": "2026-11-01", "n": 1.5}, "no whole number"),
+        ({"day": "2026-11-01", "n": 1.5}, "not a whole number"),
         ({"day": "2026-11-01", "n": [1]}, "a list is no int"),
         ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is no date"),
     ],
@@ -200,7 +200,7 @@ async def test_changed_or_gone(erp: Sereno, shop: Shop, connection: psycopg.Conn
     shop.make("procedure book(in day datetime) begin insert into ran values (day, 1); end")
     job = task.enqueue(day="2026-11-01")
     assert await run(erp, connection, job.id) == "dead"
-    assert "is no longer what was allowed" in reason(connection, job.id)
+    assert "has changed since it was allowed" in reason(connection, job.id)
     assert (await board.check(allowed)).standing == "changed"
     shop.server.do(f"drop procedure {name}")
     job = task.enqueue(day="2026-11-01")
@@ -298,7 +298,7 @@ async def test_what_cannot_be_stopped_is_told(
             await auntil(shop.sleeping)
             await adrive(jobs.cancel(JobFilter(ids=[job.id])), erp.database.arun)
             await auntil(lambda: state(connection, job.id) == "cancelled")
-        assert "runs on in its database" in caplog.text
+        assert "still runs in its database" in caplog.text
         assert "CONNECTION ADMIN" in caplog.text
     finally:
         shop.end_statements()
@@ -322,7 +322,7 @@ async def test_what_the_login_may_not_call_is_not_there(erp: Sereno, shop: Shop)
 
 async def test_types_without_a_word_in_json(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure draws(in x geometry) begin end")
-    with pytest.raises(Refused, match="nothing in JSON is of type"):
+    with pytest.raises(Refused, match="JSON has no equivalent of the type"):
         await allow_on(erp, f"{shop.name}.draws", target="erp")
 
 
@@ -336,7 +336,7 @@ async def test_a_server_that_is_away_is_tried_again(
     job = elsewhere.procedure(name, target="erp", retry=Backoff(1, delays=[0], jitter=0)).enqueue()
     assert await run(elsewhere, connection, job.id) == "dead"
     said = reason(connection, job.id)
-    assert "MySQL at 127.0.0.1:1 does not answer" in said
+    assert "cannot connect to MySQL at 127.0.0.1:1" in said
     assert "ss:word" not in said
     assert one(connection, "select failures from sereno.history") == 2
     await elsewhere.aclose()

@@ -41,7 +41,7 @@ def test_everything_but_the_body_counts() -> None:
     other = Signature("procedure", *NAME, (Parameter("day", "text"),))
     assert still(CLOSE, [other, CLOSE]) is None
     assert "is gone" in str(still(CLOSE, []))
-    assert "is no longer what was allowed" in str(still(CLOSE, [other]))
+    assert "has changed since it was allowed" in str(still(CLOSE, [other]))
 
 
 def test_the_one_that_is_meant() -> None:
@@ -57,7 +57,7 @@ def test_the_one_that_is_meant() -> None:
     ):
         with pytest.raises(Refused, match=words):
             choose([CLOSE, other], NAME, params, kind)
-    with pytest.raises(Refused, match="is there, and is another one"):
+    with pytest.raises(Refused, match="exists, but differs"):
         choose([CLOSE], NAME, "x", None)
     with pytest.raises(Refused, match="there is no function"):
         choose([], NAME, None, None)
@@ -67,7 +67,7 @@ def test_facts_of_the_job() -> None:
     check_given(CLOSE, {"day": "planned_at"})
     with pytest.raises(InvalidArguments, match="no parameter 'x'"):
         check_given(CLOSE, {"x": "job"})
-    with pytest.raises(InvalidArguments, match="a job can give job, attempt"):
+    with pytest.raises(InvalidArguments, match="the facts of a job are job, attempt"):
         check_given(CLOSE, {"day": "secret"})
 
 
@@ -155,17 +155,17 @@ def test_mysql_is_called_by_place() -> None:
 
 def test_results_are_bounded() -> None:
     few = Result([1, 2], 2)
-    assert few.kept() == {"rows": [1, 2], "row_count": 2, "notices": []}
-    assert Result([], 12).kept() == {"rows": [], "row_count": 12, "notices": []}
-    many = Result([{"n": n} for n in range(500)], 5000).kept()
+    assert few.for_history() == {"rows": [1, 2], "row_count": 2, "notices": []}
+    assert Result([], 12).for_history() == {"rows": [], "row_count": 12, "notices": []}
+    many = Result([{"n": n} for n in range(500)], 5000).for_history()
     assert (len(many["rows"]), many["rows_left_out"]) == (MOST_ROWS, 5000 - MOST_ROWS)
-    large = Result(["x" * 4000] * 50, 50).kept()
+    large = Result(["x" * 4000] * 50, 50).for_history()
     assert len(msgspec.json.encode(large["rows"])) <= MOST_BYTES + 4000
     assert large["rows_left_out"] == 50 - len(large["rows"])
     said = Notices()
     for number in range(250):
         said.add("NOTICE", f"step {number}\x00" + "x" * 5000)
-    kept = Result([], None, said.heard, said.unheard).kept()
+    kept = Result([], None, said.collected, said.omitted).for_history()
     assert (len(kept["notices"]), kept["notices_left_out"]) == (100, 150)
     assert all(len(each) < 1100 and "\x00" not in each for each in kept["notices"])
 

@@ -55,7 +55,7 @@ async def test_what_is_gone(reporting: Sereno, connection: psycopg.Connection, b
     await allow("reporting.book")
     connection.execute("drop procedure reporting.book")
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
-    assert "reporting.book is gone: it was procedure reporting.book(day date, factor integer = default)" in (
+    assert "reporting.book no longer exists: it was procedure reporting.book(day date, factor integer = default)" in (
         await refused(reporting, connection, job.id)
     )
 
@@ -84,7 +84,7 @@ async def test_what_has_changed(
     connection.execute(f"drop procedure reporting.book; {change}".encode())
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
     said = await refused(reporting, connection, job.id)
-    assert "reporting.book is no longer what was allowed" in said
+    assert "reporting.book has changed since it was allowed" in said
     assert words in said.partition("it is now")[2]
 
 
@@ -151,10 +151,10 @@ async def test_overloads_are_told_apart(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
     connection.execute(f"create procedure reporting.book(day text) {BODY}")
-    with pytest.raises(Refused, match="is there 2 times, and say which with --params") as several:
+    with pytest.raises(Refused, match="exists 2 times, and choose one with --params") as several:
         await allow("reporting.book")
     assert "procedure reporting.book --params 'day date, factor integer'" in str(several.value)
-    with pytest.raises(Refused, match="none of them is that one"):
+    with pytest.raises(Refused, match="none of them matches"):
         await allow("reporting.book", params="day timestamp")
     assert str((await allow("reporting.book", params="day text")).signature) == "procedure reporting.book(day text)"
     assert (await allow("reporting.book", params="DATE,integer")).signature.params == "day date, factor integer"
@@ -172,7 +172,7 @@ async def test_an_overload_that_came_later_is_not_called_instead(
     task = reporting.procedure("reporting.book")
     short = task.enqueue(day="2026-11-01")
     said = await refused(reporting, connection, short.id)
-    assert "factor (integer) cannot be left out, because there are others of this name" in said
+    assert "factor (integer) cannot be left out, because there are overloads of this name" in said
     whole = task.enqueue(day="2026-11-01", factor=1)
     assert await run(reporting, connection, whole.id) == "succeeded"
     assert one(connection, "select count(*) from reporting.ran") == 1
@@ -184,7 +184,7 @@ async def test_an_overload_that_came_later_is_not_called_instead(
     [
         ("function reporting.x(date) returns void language sql as ''", "a parameter without a name"),
         ("function reporting.x(a anyelement) returns void language sql as ''", "of type anyelement"),
-        ("function reporting.x() returns record language sql as 'select 1, 2'", "record, has no columns"),
+        ("function reporting.x() returns record language sql as 'select 1, 2'", "record has no columns"),
         ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger, has no"),
     ],
 )
@@ -257,16 +257,16 @@ async def test_the_workers_own_login_is_used_where_somebody_says_so(
         ("alter role {login} superuser", "is a superuser"),
         ("alter role {login} createrole", "may do more than call procedures"),
         ("alter role {login} bypassrls", "may do more than call procedures"),
-        ("grant pg_read_all_data to {login}", "can get at the table"),
+        ("grant pg_read_all_data to {login}", "can access the table"),
         ("grant pg_execute_server_program to {login}", "can act as 'pg_execute_server_program'"),
         ("grant postgres to {login}", "can become the superuser 'postgres'"),
         ("alter role {login} noinherit; grant postgres to {login}", "can become the superuser 'postgres'"),
-        ("grant select on sereno.jobs to {login}", "can get at the table sereno.jobs of sereno"),
-        ("grant select (id) on sereno.jobs to {login}", "can get at the table sereno.jobs of sereno"),
-        ("grant insert on sereno.procedures to public", "can get at the table sereno.procedures of sereno"),
-        ("grant truncate on sereno.history to {login}", "can get at the table sereno.history of sereno"),
-        ("grant create on schema sereno to {login}", "can get at the table sereno."),
-        ("alter table sereno.audit owner to {login}", "can get at the table sereno.audit of sereno"),
+        ("grant select on sereno.jobs to {login}", "can access the table sereno.jobs of sereno"),
+        ("grant select (id) on sereno.jobs to {login}", "can access the table sereno.jobs of sereno"),
+        ("grant insert on sereno.procedures to public", "can access the table sereno.procedures of sereno"),
+        ("grant truncate on sereno.history to {login}", "can access the table sereno.history of sereno"),
+        ("grant create on schema sereno to {login}", "can access the table sereno."),
+        ("alter table sereno.audit owner to {login}", "can access the table sereno.audit of sereno"),
     ],
 )
 async def test_a_login_that_can_do_more_is_refused(

@@ -54,7 +54,7 @@ def test_what_json_has_no_word_for() -> None:
         ("@x", "rows_of_mine", -1, 0, 0, False, True, True),
         ("@x", "geography", -1, 0, 0, False, False, False),
     ):
-        assert "nothing in JSON is of type" in str(signature_of(CLOSE, (1, "P", None, None, 1), [line]).unfit)
+        assert "JSON has no equivalent of the type" in str(signature_of(CLOSE, (1, "P", None, None, 1), [line]).unfit)
 
 
 def test_a_procedure_is_called_by_the_names_of_its_parameters() -> None:

@@ -114,7 +114,7 @@ def test_a_format_that_is_not_known_is_refused_before_it_is_stored_and_when_it_f
 
 
 def test_a_refusal_is_short_and_names_what_there_is() -> None:
-    with pytest.raises(InvalidSchedule, match=r"%Q is not known here; there are %% %A"):
+    with pytest.raises(InvalidSchedule, match=r"%Q is not a known directive; use one of %% %A"):
         check_names("{fire:%Q}")
     with pytest.raises(InvalidSchedule) as refused:
         check_names("{fire:" + "y" * 100_000 + "}")

@@ -50,7 +50,7 @@ def test_another_procedure_under_an_allowed_name_does_not_run(kit: Kit, ask: Ask
     ask("create procedure triggers.refresh_stock(plant text) language sql as 'delete from triggers.readings'")
     refresh_stock.enqueue(plant="norte")
     (dead,) = kit.drain().failed
-    assert "is no longer what was allowed" in (dead.reason or "")
+    assert "has changed since it was allowed" in (dead.reason or "")
     assert len(ask("select 1 from triggers.readings")) == 1
 
 

@@ -1,1 +1,1 @@
-"""Cold storage: files of old rows, and the place where they lie."""
+"""Cold storage: old rows in files, and the storage that holds them."""

@@ -1,10 +1,10 @@
-"""Old history leaves, in two cycles. Whoever is interrupted, anywhere: the next one goes on from what the tables say.
+"""Moves old history into batches and exports them to files. An interrupted run continues from what the tables say.
 
-    move     what is old leaves the hot tables in batches: whole days where there are days, otherwise rows by their keys
-    export   a batch is written to files; each is read back and verified; after its grace the batch is dropped
+    move     old rows leave the hot tables in batches: whole daily partitions if there are any, otherwise rows by key
+    export   a batch is written to files; each is read back and verified; after its grace period the batch is dropped
 
-Two at once do each other no harm: the name of a file tells its content, so that nobody writes over another one, and
-nothing is dropped before its files hold what the table does.
+Two archivers may run at once: the name of a file includes its checksum, so that none overwrites another's file, and a
+batch is dropped only when its files hold the same rows as the table.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ from sereno.telemetry.log_events import emit
 # Rows of a file, and rows that are moved in one transaction.
 FILE_ROWS = 4_000_000
 MOVE_ROWS = 100_000
-# At work together: one waits for PostgreSQL while the other packs.
+# Files written in parallel: one waits for PostgreSQL while the other compresses.
 TOGETHER = 2
-# A place that fails so often in a row is down; the rest waits for the next run.
+# Consecutive failures after which the storage counts as down; the remaining files wait for the next run.
 DOWN_AFTER = 3
-# Days that somebody reads, before the others are left for another time: at each of them, those who write wait a moment.
+# Locked daily partitions after which the others are left for another run: each lock attempt delays writers.
 MOST_WAITING = 3
 
-# How the name of a file ends: as it was planned, or as it was written before.
+# End of a file's name: as planned, or as written before.
 _NAME = re.compile(r"-[0-9]+(-[0-9a-f]{8})?\.parquet$")
 
-Said = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table of the user's: rows whose time is older than this, in seconds."""
+    """A table of the user's: rows whose time column is older than `age` seconds are archived."""
 
     name: str
     moment: str
@@ -63,7 +63,7 @@ class OwnTable:
 
 @dataclass(frozen=True, slots=True)
 class SerenoTable:
-    """Rows of ours that are older than this, in seconds; where they are kept by days, whole days of them first."""
+    """A table of sereno: rows older than `age` seconds are archived; with `by_days`, whole daily partitions first."""
 
     name: Part
     age: float
@@ -72,7 +72,7 @@ class SerenoTable:
 
 @dataclass(slots=True)
 class MoveResult:
-    """What left the hot tables. `waiting`: days that somebody reads; they leave another time."""
+    """What left the hot tables. `waiting`: daily partitions that are being read; they leave in another run."""
 
     days: int = 0
     rows: int = 0
@@ -82,7 +82,7 @@ class MoveResult:
 
 @dataclass(slots=True)
 class ExportResult:
-    """What became of the batches."""
+    """What an export did: files, rows and bytes verified, batches dropped, problems."""
 
     files: int = 0
     rows: int = 0
@@ -92,15 +92,15 @@ class ExportResult:
 
 
 class UnverifiedFile(ArchiveUnavailable):
-    """What was read back is not what was written."""
+    """The file that was read back differs from what was written."""
 
 
-def _silent(_fraction: float, _words: str) -> None:
+def _silent(_fraction: float, _text: str) -> None:
     pass
 
 
 class Archiver:
-    """Moves and exports, for one application."""
+    """Moves and exports old rows of one application."""
 
     def __init__(self, database: Database, settings: Settings, tables: Sequence[OwnTable] = ()) -> None:
         self._database = database
@@ -111,13 +111,13 @@ class Archiver:
 
     # Cycle 1
 
-    async def move(self, said: Said = _silent) -> MoveResult:
-        """What is old leaves the hot tables."""
+    async def move(self, progress: ReportProgress = _silent) -> MoveResult:
+        """Move old rows out of the hot tables."""
         moved = MoveResult()
         await leave(self._database, moved.problems)
         steps: list[SerenoTable | OwnTable] = [*_steps(self._settings), *self._tables]
         for number, step in enumerate(steps):
-            said(number / len(steps), f"{step.name}: {moved.rows:,} rows and {moved.days:,} days so far")
+            progress(number / len(steps), f"{step.name}: {moved.rows:,} rows and {moved.days:,} days so far")
             if isinstance(step, OwnTable):
                 await self._move_table(step, moved)
             else:
@@ -131,7 +131,7 @@ class Archiver:
         return moved
 
     async def _move_attempt_days(self, moved: MoveResult) -> None:
-        """Empty the days of attempts that are past their retention. What is left then has no job: it is a batch."""
+        """Empty the expired partitions of attempts. Rows that remain have no job: they become a batch."""
         retention = self._settings.keep_history_days
         for name in await self._database.arun(partitions.old_partitions("attempts", retention)):
             while await self._database.arun(attempt_partitions.carry_attempts(name)):
@@ -154,7 +154,7 @@ class Archiver:
             try:
                 batch = await self._database.arun(archive.move_day(kind, name))
             except psycopg.errors.LockNotAvailable:
-                # Somebody reads it: it must not make others queue behind its lock.
+                # It is being read: waiting for its lock would make others queue behind it.
                 moved.waiting.append(name)
                 continue
             if batch is not None:
@@ -177,19 +177,17 @@ class Archiver:
                 moved.rows += left
         except psycopg.Error as error:
             hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
-            self._complain(
-                moved.problems, "archive.refused", f"{table.name} is not archived: {first_line(error)}.{hint}"
-            )
+            self._report(moved.problems, "archive.refused", f"{table.name} is not archived: {first_line(error)}.{hint}")
 
     # Cycle 2
 
-    async def export(self, said: Said = _silent) -> ExportResult:
-        """Every batch becomes files; those whose grace is over are dropped. One that fails holds up no other."""
+    async def export(self, progress: ReportProgress = _silent) -> ExportResult:
+        """Write every batch to files and drop those whose grace period is over. A failure does not stop the others."""
         done = ExportResult()
         self._failures = 0
         for batch, _kind in await self._database.arun(archive.open_batches()):
             await self._plan(batch, done)
-        await self._files(await self._database.arun(archive.open_files()), done, said)
+        await self._files(await self._database.arun(archive.open_files()), done, progress)
         for batch, _kind in await self._database.arun(archive.open_batches()):
             await self._database.arun(archive.settle_batch(batch, self._settings.archive_grace_days * A_DAY))
         for batch in await self._database.arun(archive.droppable()):
@@ -202,23 +200,23 @@ class Archiver:
         except psycopg.Error as error:
             await self._batch_failed(batch, "archive.failed", error, done)
 
-    async def _files(self, files: Sequence[tuple[int, int]], done: ExportResult, said: Said) -> None:
-        turn = asyncio.Semaphore(TOGETHER)
+    async def _files(self, files: Sequence[tuple[int, int]], done: ExportResult, progress: ReportProgress) -> None:
+        slots = asyncio.Semaphore(TOGETHER)
         finished = 0
 
         async def one(batch: int, number: int) -> None:
             nonlocal finished
-            async with turn:
+            async with slots:
                 await self._try_file(batch, number, done)
             finished += 1
-            said(0.95 * finished / len(files), f"{finished:,} of {len(files):,} files, {done.rows:,} rows")
+            progress(0.95 * finished / len(files), f"{finished:,} of {len(files):,} files, {done.rows:,} rows")
 
         try:
             async with asyncio.TaskGroup() as group:
                 for batch, number in files:
                     group.create_task(one(batch, number))
         except ExceptionGroup as errors:
-            # The first one ended the others, and says why.
+            # The first error cancelled the others and is the cause.
             raise errors.exceptions[0] from None
 
     async def _try_file(self, batch: int, number: int, done: ExportResult) -> None:
@@ -227,14 +225,14 @@ class Archiver:
         try:
             await self._file(batch, number, done)
         except (ArchiveUnavailable, psycopg.Error, OSError) as error:
-            words = first_line(error)
+            text = first_line(error)
             self._failures += isinstance(error, ArchiveUnavailable) and not isinstance(
                 error, UnverifiedFile | InvalidParquetFile
             )
-            if await self._database.arun(archive.not_written(batch, number, words)):
+            if await self._database.arun(archive.not_written(batch, number, text)):
                 outcome: Outcome = "unverified" if isinstance(error, UnverifiedFile) else "failed"
                 COUNTED.file(outcome)
-                self._complain(done.problems, f"archive.{outcome}", f"file {number} of batch {batch}: {words}")
+                self._report(done.problems, f"archive.{outcome}", f"file {number} of batch {batch}: {text}")
         else:
             self._failures = 0
 
@@ -252,13 +250,13 @@ class Archiver:
             manifest = await asyncio.to_thread(_manifest, batch, number, recipe, measured, file)
             await asyncio.to_thread(self.place.put, manifest.object, file)
             if not await self._database.arun(_uploaded(manifest, measured)):
-                # Somebody else was quicker, and theirs is verified.
+                # Another archiver has verified its file already.
                 return
             file.unlink()
             await asyncio.to_thread(self.read_back, manifest, directory / "read")
             await asyncio.to_thread(self._describe, manifest)
         if not await self._database.arun(archive.verified(batch, number, manifest.sha256)):
-            raise UnverifiedFile(f"{manifest.object}: somebody else wrote it down with another content")
+            raise UnverifiedFile(f"{manifest.object}: another archiver recorded it with a different checksum")
         COUNTED.file("verified", manifest.rows, manifest.bytes)
         done.files += 1
         done.rows += manifest.rows
@@ -266,68 +264,68 @@ class Archiver:
 
     @property
     def _url(self) -> str:
-        """For a connection that gives up as ours do."""
+        """Return the address for a connection with the same timeouts as the others."""
         known = {name: value for name, value in CONNECT_PARAMETERS.items() if name != "autocommit"}
         return make_conninfo(self._database.url, application_name="sereno archive", client_encoding="UTF8", **known)
 
     def read_back(self, manifest: Manifest, file: Path) -> None:
-        """Copy an object to a file and look at all of it; Unverified, and why. Blocks."""
+        """Copy an object to a file and verify its contents. Raises UnverifiedFile. Blocks."""
         sha256, length = self.place.get(manifest.object, file)
         if length != manifest.bytes:
             raise UnverifiedFile(f"{manifest.object}: {length:,} bytes were read back, {manifest.bytes:,} were written")
         if sha256 != manifest.sha256:
-            raise UnverifiedFile(f"{manifest.object}: its checksum is {sha256[:12]}…, and not {manifest.sha256[:12]}…")
+            raise UnverifiedFile(f"{manifest.object}: its checksum is {sha256[:12]}…, expected {manifest.sha256[:12]}…")
         rows, keys_hash, content_hash = file_process.checksums(manifest.rows, file, manifest.key_columns)
         if rows != manifest.rows:
-            raise UnverifiedFile(f"{manifest.object}: it holds {rows:,} rows, the table {manifest.rows:,}")
+            raise UnverifiedFile(f"{manifest.object}: it has {rows:,} rows, the table has {manifest.rows:,}")
         if keys_hash != manifest.keys_hash:
-            raise UnverifiedFile(f"{manifest.object}: its keys are not those of the table")
+            raise UnverifiedFile(f"{manifest.object}: its keys differ from those of the table")
         if content_hash != manifest.content_hash:
-            raise UnverifiedFile(f"{manifest.object}: its values are not those of the table")
+            raise UnverifiedFile(f"{manifest.object}: its values differ from those of the table")
 
     def _describe(self, manifest: Manifest) -> None:
         content = encode(manifest)
         self.place.put_bytes(manifest.name, content)
         if self.place.get_bytes(manifest.name) != content:
-            raise UnverifiedFile(f"{manifest.name}: it reads back as something else")
+            raise UnverifiedFile(f"{manifest.name}: the manifest that was read back differs from what was written")
 
     async def _drop(self, batch: int, done: ExportResult) -> None:
-        """The last look is at the place and at the table; whatever is not as it was keeps the rows."""
+        """Check the storage and the table once more, then drop the batch; a difference keeps the rows."""
         try:
             for file in await self._database.arun(archive.files_of(batch)):
-                await self._look_at(batch, file)
+                await self._check_object(batch, file)
             is_dropped = await self._database.arun(archive.drop_batch(batch))
             done.dropped += is_dropped
             COUNTED.dropped += is_dropped
         except ArchiveUnavailable as error:
             event = "archive.unverified" if isinstance(error, UnverifiedFile) else "archive.failed"
-            self._complain(done.problems, event, f"batch {batch} is not dropped: {error}")
+            self._report(done.problems, event, f"batch {batch} is not dropped: {error}")
         except psycopg.errors.LockNotAvailable:
-            # Somebody reads the table; the next run is early enough.
+            # The table is being read; the next run drops it.
             return
         except psycopg.Error as error:
             await self._batch_failed(batch, "archive.unverified", error, done)
 
-    async def _look_at(self, batch: int, file: ArchivedRows) -> None:
+    async def _check_object(self, batch: int, file: ArchivedRows) -> None:
         length = await asyncio.to_thread(self.place.length, file.object)
         if length == file.bytes:
             return
-        words = "is gone" if length is None else f"has {length:,} bytes instead of {file.bytes:,}"
+        text = "is missing" if length is None else f"has {length:,} bytes instead of {file.bytes:,}"
         if await self._database.arun(archive.reopen(batch, file.number)):
-            await self._database.arun(archive.failed(batch, file.number, f"{file.object} {words}"))
-            raise UnverifiedFile(f"{file.object} {words}: it is written again")
+            await self._database.arun(archive.failed(batch, file.number, f"{file.object} {text}"))
+            raise UnverifiedFile(f"{file.object} {text}: the next export writes it again")
 
     async def _batch_failed(self, batch: int, event: str, error: psycopg.Error, done: ExportResult) -> None:
         await self._database.arun(archive.batch_failed(batch, first_line(error)))
-        self._complain(done.problems, event, f"batch {batch}: {first_line(error)}")
+        self._report(done.problems, event, f"batch {batch}: {first_line(error)}")
 
-    def _complain(self, problems: list[str], event: str, words: str) -> None:
-        problems.append(words)
-        emit(logging.ERROR, event, words)
+    def _report(self, problems: list[str], event: str, text: str) -> None:
+        problems.append(text)
+        emit(logging.ERROR, event, text)
 
 
 def _steps(settings: Settings) -> list[SerenoTable]:
-    """What of ours leaves, and when. Deliveries before the events that they are of; None is kept for ever."""
+    """Return which tables are archived, and when. Deliveries come before their events; None means never."""
     deliveries, events, dead = settings.keep_deliveries_days, settings.keep_events_days, settings.keep_dead_days
     found = []
     if settings.archives("jobs"):
@@ -349,7 +347,7 @@ def _uploaded(manifest: Manifest, measured: FileMeasure) -> Operation[bool]:
 
 
 def _manifest(batch: int, number: int, recipe: FileQuery, measured: FileMeasure, file: Path) -> Manifest:
-    """Its name tells its content: whoever writes another one does not write over it."""
+    """Return the manifest. The object's name includes its checksum, so that another content does not overwrite it."""
     sha256 = parquet.sha256(file)
     return Manifest(
         object=_NAME.sub(f"-{number}-{sha256[:8]}.parquet", recipe.object),

@@ -1,7 +1,7 @@
-"""The checksum of all columns, from what a file holds: the same that SQL's `measure_file` computes from the table.
+"""The checksum of all columns of a file: the same that SQL's `measure_file` computes from the table.
 
-A page is 8,192 rows in the order of the file. Its digest is the SHA-256 of the SHA-256 of each column's values, so most
-of the work is done once a column and page, not once a value.
+A page is 8,192 rows in the order of the file. Its digest is the SHA-256 of the SHA-256 of each column's values, so that
+most of the work is done once per column and page, not once per value.
 """
 
 import ctypes
@@ -13,17 +13,17 @@ from itertools import repeat
 from typing import Any, Final
 
 PAGE_ROWS: Final = 8192
-# Between two texts, and in place of a null.
+# Separator between two texts, and the byte for a null.
 BETWEEN, NULL = b"\x1f", b"\x1e"
-# Bytes; a longer text is replaced by its own SHA-256.
+# Bytes from which on a text is replaced by its own SHA-256.
 LONG: Final = 2000
 UTF8_MOST: Final = 4
-# 2000-01-01, from which PostgreSQL counts, in microseconds and in days from 1970.
+# 2000-01-01, the epoch of PostgreSQL, in microseconds and in days since 1970.
 EPOCH_MICROSECONDS, EPOCH_DAYS = 946_684_800_000_000, 10_957
 
 
 class _CArray(ctypes.Structure):
-    """The head of `struct ArrowArray`, from Arrow's C data interface."""
+    """The first fields of `struct ArrowArray`, from Arrow's C data interface."""
 
     _fields_ = (
         ("length", ctypes.c_int64),
@@ -83,9 +83,9 @@ def _content(column: Any) -> bytes:
 
 
 def _array(column: Any, code: str) -> "array[Any]":
-    """Return the numbers of a column without nulls, copied from its buffer: a Python object for each costs 0.1 us."""
+    """Return the numbers of a column without nulls, copied from its buffer: Python objects would cost 0.1 us each."""
     found: array[Any] = array(code)
-    # Holds the buffers until they are copied.
+    # Keeps the buffers alive until they are copied.
     capsule = column.__arrow_c_array__()[1]
     head = _CArray.from_address(_pointer_of(capsule, b"arrow_array"))
     if head.length:

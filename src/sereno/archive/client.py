@@ -1,7 +1,7 @@
-"""`app.archive`: what is old leaves for verified files, and tables of your own with it.
+"""`app.archive`: moves old rows, also those of your own tables, into verified files.
 
-Two cycles do it, in the queue `default`, wherever a place for the files is set or a table is named. What people ask of
-the archive over HTTP (read files again, bring rows back, lay down a file) is done there too, by jobs.
+Two cycles do it, in the queue `default`, if a storage for the files is set or a table is named. Requests over HTTP
+(verify files, restore rows, extract rows to a file) are done there too, as jobs.
 """
 
 import re
@@ -47,16 +47,16 @@ from sereno.worker.context import Context
 MOVE = "sereno.archive_move"
 EXPORT = "sereno.archive_export"
 QUEUE = "default"
-# The usual outage of a store, and then most of a day.
+# Covers the usual outage of a storage, and then most of a day.
 RETRY = Backoff(10, first="1m", cap="2h")
 LONGEST_NAME = 200
-# Of what somebody waits for: what does not work in an hour is told, and can be sent back to work.
-ASKED_RETRY = Backoff(5, first="30s", cap="15m")
-# Of a list of problems, as many as one reads.
-MOST_TOLD = 50
-# The connection, the server, or somebody in the way: another time.
+# For jobs that a person waits for: after about an hour the job is dead, and can be retried.
+ON_REQUEST_RETRY = Backoff(5, first="30s", cap="15m")
+# Problems that a result lists; the others are counted.
+MOST_LISTED = 50
+# SQLSTATE classes of transient errors (connection, server, locks), which are retried.
 PASSING = ("08", "40", "53", "55", "57")
-# In the name of an object.
+# Characters that are replaced in the name of an object.
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -67,28 +67,28 @@ class Archive:
         self._database = database
         self._make_task = make_task
         self._tasks: dict[str, Task[..., Any]] = {}
-        self._asked: dict[str, Task[..., Any]] = {}
+        self._on_request: dict[str, Task[..., Any]] = {}
         self._tables: dict[str, OwnTable] = {}
 
     def table(self, name: str, *, time: str, older_than: Duration) -> None:
-        """Rows of a table of yours, once their `time` is older than this: `app.archive.table("public.tenders", …)`.
+        """Archive rows of your own table when their `time` is older: `app.archive.table("public.tenders", …)`.
 
-        The table needs a primary key, and no other may lose rows with it (`on delete cascade`).
+        The table needs a primary key, and no other table may lose rows with it (`on delete cascade`).
         """
         age = seconds(older_than)
         if "." not in name or not time or max(len(name), len(time)) > LONGEST_NAME:
             raise ConfigurationError(
-                f"{name!r:.80}: name the table with its schema, such as public.tenders, and its column"
+                f"{name!r:.80}: give the table with its schema, such as public.tenders, and its time column"
             )
         if age < A_DAY:
-            raise ConfigurationError(f"{name}: what is younger than a day is not old")
+            raise ConfigurationError(f"{name}: older_than must be at least a day")
         if name in self._tables:
-            raise ConfigurationError(f"{name} is to be archived twice: say it once")
+            raise ConfigurationError(f"{name} is declared twice: call app.archive.table once for it")
         self._tables[name] = OwnTable(name, time, age)
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is archived: a place is set, or a table of the user's is named."""
+        """Return whether anything is archived: a storage is set, or a table of the user's is named."""
         return self._database.settings.archive_url is not None or bool(self._tables)
 
     @property
@@ -96,23 +96,23 @@ class Archive:
         return list(self._tables.values())
 
     def archiver(self) -> Archiver:
-        """Who does the work, with the settings as they are now."""
+        """Return an archiver with the current settings."""
         return Archiver(self._database, self._database.settings, self.tables)
 
     def schedules(self, board: Schedules) -> list[NewSchedule]:
-        """The two cycles, where there is something to do; their tasks are known from then on."""
+        """Return the schedules of the two cycles, if there is anything to archive; registers their tasks."""
         self.register()
         settings = self._database.settings
         when = {MOVE: settings.archive_move_cron, EXPORT: settings.archive_export_cron}
         return [board.new(name, task.job(), Cron(when[name]), overlap="skip") for name, task in self._tasks.items()]
 
     def register(self) -> None:
-        """The tasks of both cycles, where there is something to do; and those that people ask for, everywhere.
+        """Register the tasks of both cycles, if there is anything to archive; and those for requests, always.
 
-        What was archived once can be read and brought back, also where nothing is archived any more.
+        Archived rows can be read and restored even where nothing is archived any more.
         """
-        if not self._asked:
-            self._register_asked()
+        if not self._on_request:
+            self._register_on_request()
         if not self.is_on or self._tasks:
             return
 
@@ -127,18 +127,18 @@ class Archive:
 
         async def export(ctx: Context) -> None:
             found = await self.archiver().export(ctx.progress)
-            said = "%d rows in %d files are verified, %d batches were dropped"
-            ctx.log.info(said, found.rows, found.files, found.dropped, extra={"event": "archive.exported"})
+            text = "%d rows in %d files are verified, %d batches were dropped"
+            ctx.log.info(text, found.rows, found.files, found.dropped, extra={"event": "archive.exported"})
             if found.problems:
                 raise ArchiveUnavailable("; ".join(found.problems))
 
         for name, function in ((MOVE, move), (EXPORT, export)):
             self._tasks[name] = self._make_task(name=name, queue=QUEUE, retry=RETRY, timeout=None)(function)
 
-    # Asked for by people. Plain functions: files are fetched and compared in a thread.
+    # Requested by people. Plain functions: files are fetched and compared in a thread.
 
-    def _register_asked(self) -> None:
-        # Inside, so that a job whose process died is not started in one of its own: it is not to blame for that.
+    def _register_on_request(self) -> None:
+        # Nested, so that a job whose process died is not isolated in a process of its own: it did not cause it.
         def verify(ctx: Context, order: VerifyOrder) -> None:
             self._end(ctx, order, self._verify(ctx, order))
 
@@ -150,21 +150,23 @@ class Archive:
 
         functions: dict[str, Callable[..., None]] = {VERIFY: verify, RESTORE: restore, EXTRACT: extract}
         for name, function in functions.items():
-            self._asked[name] = self._make_task(name=name, queue=QUEUE, retry=ASKED_RETRY, timeout=None)(function)
+            self._on_request[name] = self._make_task(name=name, queue=QUEUE, retry=ON_REQUEST_RETRY, timeout=None)(
+                function
+            )
 
     def _verify(self, ctx: Context, order: VerifyOrder) -> dict[str, Any]:
-        with _told():
+        with _permanent_errors():
             verifier = ArchiveVerifier(self._database, self._database.settings)
-            found = verifier.inspect(FileSelection(order.batch, order.since), order.sample, _said(ctx))
-        return asdict(found) | {"problems": found.problems[:MOST_TOLD], "problems_in_all": len(found.problems)}
+            found = verifier.inspect(FileSelection(order.batch, order.since), order.sample, _progress(ctx))
+        return asdict(found) | {"problems": found.problems[:MOST_LISTED], "problems_in_all": len(found.problems)}
 
     def _restore(self, ctx: Context, order: RestoreOrder) -> dict[str, Any]:
-        place, said = self.archiver().place, _said(ctx)
-        with _told():
+        place, progress = self.archiver().place, _progress(ctx)
+        with _permanent_errors():
             if order.dry_run:
-                counted = drive(restore.count(order.asked, place, said), self._database.run)
+                counted = drive(restore.count(order.asked, place, progress), self._database.run)
                 return {"kind": order.kind, "dry_run": True, "found": counted}
-            plan = restore.restore(order.asked, place, said, yes=order.yes, actor=order.asked_by)
+            plan = restore.restore(order.asked, place, progress, yes=order.yes, actor=order.asked_by)
             done = drive(plan, self._database.run)
         brought, children = done.brought, done.children
         return {
@@ -179,12 +181,12 @@ class Archive:
         }
 
     def _extract(self, ctx: Context, order: ExtractOrder) -> dict[str, Any]:
-        """Laid beside the other files, under a name that no other job has."""
+        """Store the extract next to the archived files, under a name that no other job uses."""
         place, span = self.archiver().place, Span(None, order.from_at, order.to_at)
         name = f"{EXTRACTS}{_STRANGE.sub('_', order.kind)[:LONGEST_NAME]}-{ctx.job_id}.{order.form}"
-        with _told(), scratch("extract") as directory:
+        with _permanent_errors(), scratch("extract") as directory:
             file = directory / f"extract.{order.form}"
-            rows = drive(archive_files.export(order.kind, span, place, file, _said(ctx)), self._database.run)
+            rows = drive(archive_files.export(order.kind, span, place, file, _progress(ctx)), self._database.run)
             if not file.exists():
                 return {"kind": order.kind, "rows": 0, "object": None}
             place.put(name, file)
@@ -192,33 +194,33 @@ class Archive:
         return {"kind": order.kind, "rows": rows, "object": name, "place": place.address, "bytes": size}
 
     def _end(self, ctx: Context, order: Order, result: dict[str, Any]) -> None:
-        """What came of it, in the transaction that settles the job."""
+        """Record the result in the transaction that settles the job."""
         with ctx.transaction() as connection:
             run(connection, ended(order, ctx.job_id, result), self._database.settings.schema)
 
 
-def _said(ctx: Context) -> Callable[[float, str], None]:
-    """How far it is; between two files it looks whether somebody wants it to stop."""
+def _progress(ctx: Context) -> Callable[[float, str], None]:
+    """Return a callback that reports the progress and checks for cancellation between two files."""
 
-    def said(share: float, words: str) -> None:
+    def progress(share: float, text: str) -> None:
         if ctx.cancel_requested:
-            raise Cancel("somebody asked it to stop; what was done stays done")
-        ctx.progress(share, words)
+            raise Cancel("cancelled on request; what was already done stays")
+        ctx.progress(share, text)
 
-    return said
+    return progress
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What would be refused again is not tried again."""
+def _permanent_errors() -> Iterator[None]:
+    """Turn errors that a retry would repeat into Dead."""
     try:
         yield
     except Refused:
-        raise Dead(f"more than {MOST:,} rows would come back: look with dry_run, confirm with all") from None
+        raise Dead(f"more than {MOST:,} rows would be restored: count them with dry_run, confirm with all") from None
     except (InvalidArguments, ConfigurationError) as error:
         raise Dead(str(error)) from None
     except psycopg.Error as error:
         if error.sqlstate is None or error.sqlstate.startswith(PASSING):
             raise
         hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
-        raise Dead(f"nothing more is done: {first_line(error)}.{hint}") from None
+        raise Dead(f"it cannot continue: {first_line(error)}.{hint}") from None

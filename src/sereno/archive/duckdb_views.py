@@ -1,8 +1,8 @@
-# ruff: noqa: S608 - names are quoted, a question is parsed before it is asked, and DuckDB reaches nothing but its files
-"""Questions about archived rows, in SQL, answered by DuckDB from the files themselves.
+# ruff: noqa: S608 - names are quoted, a query is parsed before it runs, and DuckDB can access nothing but its files
+"""SQL queries of archived rows, run by DuckDB on the files themselves.
 
-A question reads the listed files and nothing else: no other path, no network, no extension, no way to write. It is one
-query; its memory is bounded, and what does not fit goes to a directory of its own.
+A query reads the listed files and nothing else: no other path, no network, no extension, no writes. It is one
+statement; its memory is limited, and what does not fit is spilled to a directory of its own.
 """
 
 import re
@@ -22,25 +22,26 @@ from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArgumen
 
 T = TypeVar("T")
 
+# DuckDB's memory limit.
 MEMORY = "1GB"
-# What does not fit into memory goes to the disk, up to so much.
+# Limit of what is spilled to disk.
 SPILL = "20GB"
-# Rows that are fetched at once.
+# Rows per fetch.
 FETCHED = 2000
 
 _NO_UTF8 = "Invalid string encoding found in Parquet file"
-# What DuckDB takes for a pattern.
+# Characters that DuckDB reads as a glob pattern.
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _DECIMAL = re.compile(r"numeric\((\d+),(\d+)\)")
 _WIDEST_DECIMAL = 38
-# Texts, so that what stands in them is left alone; and what DuckDB writes for floats that are no numbers.
+# Texts, so that their contents are skipped; and what DuckDB writes for floats that are not numbers.
 _NO_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?(?:NaN|Infinity)')
 _TYPES = {"jsonb": "json", "json": "json", "uuid": "uuid", "numeric": "double"}
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveView:
-    """A kind and its files: lengths and batches. `types`: in PostgreSQL; `doubled`: keys that may be in two files."""
+    """A kind with its files (size, batch). `types`: in PostgreSQL; `doubled`: keys that may be in two files."""
 
     schema: str | None
     name: str
@@ -54,7 +55,7 @@ class ArchiveView:
 
 
 class QueryRows:
-    """DuckDB over some views, for one command: `with Answers(place, views) as answers: …`."""
+    """DuckDB over some views, for one command: `with QueryRows(place, views) as rows: …`."""
 
     def __init__(
         self,
@@ -65,16 +66,16 @@ class QueryRows:
         memory: str = MEMORY,
         spill: str = SPILL,
     ) -> None:
-        """`target`: a file that rows are written to, as the archive holds them; no questions are asked then.
+        """`target`: a file to which rows are written as archived; queries are not possible then.
 
-        In answers to questions, numbers, JSON and UUIDs are such, where the files hold their texts.
+        In query results, numbers, JSON and UUIDs have their types, where the files hold texts.
         """
         self._place = place
         self._views = views
         self._target = target
         self._memory, self._spill = memory, spill
         self._thread = ThreadPoolExecutor(1)
-        self._rooms = ExitStack()
+        self._directories = ExitStack()
         self._duckdb = _imported()
         self._files = readable(place, {name: size for view in views for name, (size, _) in view.objects.items()})
         self._connection: Any = None
@@ -87,7 +88,7 @@ class QueryRows:
                 "autoload_known_extensions": "false",
                 "max_temp_directory_size": self._spill,
                 "memory_limit": self._memory,
-                "temp_directory": str(self._rooms.enter_context(scratch("query"))),
+                "temp_directory": str(self._directories.enter_context(scratch("query"))),
             },
         )
         try:
@@ -97,7 +98,7 @@ class QueryRows:
             self._do(f"set allowed_paths = {_list(paths)}")
             self._do("set enable_external_access = false")
             if self._target is not None:
-                # One after the other: the rows stay in the order of the files.
+                # One thread keeps the rows in the order of the files.
                 self._do("set timezone = 'UTC'")
                 self._do("set threads = 1")
             self._make_all()
@@ -112,30 +113,30 @@ class QueryRows:
     ) -> None:
         self._thread.shutdown()
         self._connection.close()
-        self._rooms.close()
+        self._directories.close()
 
     def texts(self, question: str) -> tuple[list[str], Iterator[tuple[str | None, ...]]]:
-        """The names of the columns, and the rows with each value as a text."""
+        """Return the names of the columns, and the rows with each value as text."""
         found = self._do(f"select columns(*)::varchar from (\n{self._one_query(question)}\n) as question")
         return [column[0] for column in found.description], self._rows(found)
 
     def lines(self, question: str) -> Iterator[str]:
-        """Each row as an object of JSON."""
+        """Yield each row as a JSON object."""
         found = self._do(f"select to_json(question) from (\n{self._one_query(question)}\n) as question")
         for row in self._rows(found):
             yield _strict(row[0])
 
     def write(self, view: ArchiveView, options: str) -> int:
-        """All rows of a view to the target; how many."""
+        """Write all rows of a view to the target. Return how many."""
         rows = self._do(f"copy (from {_named(view)}) to {_text(str(self._target))} (use_tmp_file false, {options})")
         return int(rows.fetchone()[0])
 
     def _one_query(self, question: str) -> str:
-        """One that answers rows, and nothing beside it: what else DuckDB can do is not for a question."""
+        """Return the query if it is a single select: other statements of DuckDB are not allowed."""
         with self._trouble():
             statements = self._connection.extract_statements(question)
         if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
-            raise InvalidArguments("ask one question: a single select")
+            raise InvalidArguments("a query must be a single select")
         return str(statements[0].query).strip().rstrip(";")
 
     def _make_all(self) -> None:
@@ -143,7 +144,7 @@ class QueryRows:
             for number, view in enumerate(self._views):
                 self._make(view, number)
         except InvalidArguments as error:
-            # Nobody has asked anything yet.
+            # No query has run yet: the error is the archive's.
             raise ArchiveUnavailable(f"the archive cannot be opened: {error}; see sereno archive verify") from None
 
     def _make(self, view: ArchiveView, number: int) -> None:
@@ -183,16 +184,16 @@ class QueryRows:
         if self._target is not None or kind != "VARCHAR":
             return column
         if decimal and int(decimal[1]) <= _WIDEST_DECIMAL:
-            # No decimal is no number; PostgreSQL has one.
+            # A decimal in DuckDB has no NaN; PostgreSQL's numeric has one.
             return f"try_cast(nullif({column}, 'NaN') as decimal({decimal[1]}, {decimal[2]})) as {column}"
         wanted = "double" if decimal else _TYPES.get(made)
         if wanted == "json":
-            # A text that is no JSON is shown as a text: a cast would end the whole question.
+            # A text that is not valid JSON is shown as text: a cast would fail the whole query.
             return f"case when json_valid({column}) then {column}::json else to_json({column}) end as {column}"
         return column if wanted is None else f"try_cast({column} as {wanted}) as {column}"
 
     def _path(self, name: str) -> str:
-        """A file of this machine is read by DuckDB itself; others through the place."""
+        """Return a path: DuckDB reads local files itself, others through the storage."""
         if self._place.local is not None and not _PATTERN.search(str(self._place.local)):
             return str(self._place.local / name)
         return f"{PROTOCOL}://{name}"
@@ -205,7 +206,7 @@ class QueryRows:
             yield from rows
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """In a thread: DuckDB hears no Ctrl-C while it works."""
+        """Run in a thread: DuckDB does not react to Ctrl-C while it works."""
         under_way = self._thread.submit(call)
         try:
             with self._trouble():
@@ -219,7 +220,7 @@ class QueryRows:
 
 
 class _DuckDBError:
-    """DuckDB's errors in our words."""
+    """Translates DuckDB's errors."""
 
     def __init__(self, duckdb: Any, files: Any) -> None:
         self._duckdb = duckdb
@@ -235,15 +236,15 @@ class _DuckDBError:
             return
         if self._files.trouble is not None:
             raise self._files.trouble from None
-        words = str(error).strip().partition("\n\nLINE ")[0].replace("\n", " ")
-        if _NO_UTF8 in words:
+        text = str(error).strip().partition("\n\nLINE ")[0].replace("\n", " ")
+        if _NO_UTF8 in text:
             raise ArchiveUnavailable(
-                "a text in a file of the archive is not UTF-8, so its column cannot be read: leave it out, or ask for "
-                "other days; see sereno archive verify"
+                "a text in an archived file is not UTF-8, so its column cannot be read: leave it out, or query other "
+                "days; see sereno archive verify"
             ) from None
         if isinstance(error, self._duckdb.IOException):
-            raise ArchiveUnavailable(f"the archive could not be read: {words:.500}") from None
-        raise InvalidArguments(f"{words:.1000}") from None
+            raise ArchiveUnavailable(f"the archive could not be read: {text:.500}") from None
+        raise InvalidArguments(f"{text:.1000}") from None
 
 
 def _imported() -> Any:
@@ -251,20 +252,20 @@ def _imported() -> Any:
         import duckdb  # noqa: PLC0415 - heavy, and optional
     except ImportError as error:
         raise ConfigurationError(
-            f"questions to the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
+            f"queries of the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
         ) from None
     return duckdb
 
 
 def _strict(line: str) -> str:
-    """What JSON has no words for is null. Without a parser: a value may be nested deeper than one goes."""
+    """Replace NaN and Infinity by null. Without a parser: a value may be nested too deeply for one."""
     if "NaN" not in line and "Infinity" not in line:
         return line
     return _NO_NUMBER.sub(lambda found: found[0] if found[0].startswith('"') else "null", line)
 
 
 def _span(view: ArchiveView, columns: Mapping[str, str]) -> str:
-    """Between two instants; a column of texts has some that are in no calendar."""
+    """Return the condition of the time span; a column of texts may have dates outside any calendar."""
     column, kind = _quoted(view.time_column), columns.get(view.time_column, "")
     moment = f"try_cast({column} as timestamptz)" if kind == "VARCHAR" else column
     zone = "timestamptz" if kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE") else "timestamp"
@@ -277,7 +278,7 @@ def _span(view: ArchiveView, columns: Mapping[str, str]) -> str:
 
 
 def _key(name: str, kind: str) -> str:
-    """As SQL's `archive_key` says it."""
+    """Return the key as SQL's `archive_key` writes it."""
     column = _quoted(name)
     if kind.startswith("TIMESTAMP"):
         return f"epoch_us({column})::varchar"
@@ -294,9 +295,9 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(words: str) -> str:
-    return "'" + words.replace("'", "''") + "'"
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
-def _list(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(_text, words))}]"
+def _list(values: Sequence[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"

@@ -1,7 +1,7 @@
 """A process that writes and checks large files: `python -m sereno.archive.file_process`, with its order on stdin.
 
-The libraries hold Python's lock from the first row to the last: in the worker, leases would run out meanwhile, and two
-files at once would be no faster than one after the other.
+The libraries hold the GIL from the first row to the last: in the worker, leases would expire in the meantime, and two
+files in parallel would be no faster than one after the other.
 """
 
 import json
@@ -16,12 +16,12 @@ from sereno.archive import parquet
 from sereno.archive.parquet import InvalidParquetFile
 from sereno.errors import ArchiveUnavailable
 
-# Below this, the file is ready before a process would be.
+# Rows below which writing the file is faster than starting a process.
 SMALL_ROWS = 20_000
 
 
 def write(rows: int, url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]) -> None:
-    """As `parquet.write`, here or elsewhere. Blocks."""
+    """Run `parquet.write`, in a process of its own if the file is large. Blocks."""
     if rows < SMALL_ROWS:
         parquet.write(url, select, file, rising, facts)
         return
@@ -29,7 +29,7 @@ def write(rows: int, url: str, select: str, file: Path, rising: Sequence[str], f
 
 
 def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
-    """As `parquet.checksums`, here or elsewhere. Blocks."""
+    """Run `parquet.checksums`, in a process of its own if the file is large. Blocks."""
     if rows < SMALL_ROWS:
         return parquet.checksums(file, key_columns)
     found, keys_hash, content_hash = json.loads(_elsewhere(["check", str(file), list(key_columns)]))
@@ -37,21 +37,21 @@ def checksums(rows: int, file: Path, key_columns: Sequence[str]) -> tuple[int, s
 
 
 def _elsewhere(order: list[Any]) -> str:
-    """What the process says that carries out this order."""
+    """Return the output of the process that carries out this order."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "sereno.archive.file_process"],
-        # Not as arguments: those can be read by everybody on the machine, and there is a password in the URL.
+        # On stdin, not as arguments: every user of the host can read those, and the URL has a password.
         input=json.dumps(order).encode(),
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-        # Ctrl-C in a terminal reaches the whole group, and is the worker's to handle.
+        # Ctrl-C in a terminal reaches the whole process group, and the worker handles it.
         start_new_session=True,
         check=False,
     )
-    words = done.stdout.decode(errors="replace").strip()
+    output = done.stdout.decode(errors="replace").strip()
     if done.returncode:
-        raise InvalidParquetFile(words or f"the process that had the file ended with {done.returncode}")
-    return words
+        raise InvalidParquetFile(output or f"the process that handled the file exited with code {done.returncode}")
+    return output
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Archived rows where they are: as views for questions, and as files for whoever wants them elsewhere."""
+"""Archived rows as views for queries, and as export files."""
 
 import re
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from sereno.archive.storage import Storage
 from sereno.database.statement import Operation, Plan
 from sereno.errors import ConfigurationError, InvalidArguments
 
-Said = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 
-# How DuckDB writes each.
+# DuckDB's options for each file format.
 FORMS = {
     ".parquet": "format parquet, compression zstd",
     ".csv": "format csv, header true",
     ".jsonl": "format json",
 }
-# `"Odd ""name"".of mine"` or plain.
+# A part of a table's name: `"Odd ""name"".of mine"` or plain.
 _PART = r'(?:"(?:[^"]|"")+"|[^".]+)'
 _KIND = re.compile(rf"({_PART})\.({_PART})")
 
 
 def views(span: Span, kind: str | None = None) -> Operation[list[ArchiveView]]:
-    """A view for each kind that has files with rows of that time."""
+    """Return a view for each kind that has files with rows of that time."""
     by_kind: dict[str, list[ArchivedFile]] = {}
     for file in (yield from store.files(kind, span)):
         by_kind.setdefault(file.kind, []).append(file)
@@ -40,12 +40,12 @@ def views(span: Span, kind: str | None = None) -> Operation[list[ArchiveView]]:
     return found
 
 
-def export(kind: str, span: Span, place: Storage, out: Path, said: Said) -> Plan[int]:
-    """Archived rows of a kind to a file, from copies whose checksums were compared; how many. All of it or nothing."""
+def export(kind: str, span: Span, place: Storage, out: Path, progress: ReportProgress) -> Plan[int]:
+    """Export archived rows of a kind, from verified copies, to one file, completely or not at all. Return how many."""
     if out.suffix not in FORMS:
-        raise InvalidArguments(f"{out.name}: name it with one of {', '.join(FORMS)} at its end")
+        raise InvalidArguments(f"{out.name}: the file name must end with one of {', '.join(FORMS)}")
     if not out.parent.is_dir():
-        raise ConfigurationError(f"there is no directory {out.parent}")
+        raise ConfigurationError(f"the directory {out.parent} does not exist")
     files: list[ArchivedFile] = yield store.files(kind, span)
     if not files:
         return 0
@@ -56,16 +56,16 @@ def export(kind: str, span: Span, place: Storage, out: Path, said: Said) -> Plan
         total = sum(file.bytes for file in files)
         done = 0
         for file in files:
-            said(0.8 * done / total, f"{file.object} is copied and compared")
+            progress(0.8 * done / total, f"copying and verifying {file.object}")
             copy = directory / file.object
             copy.parent.mkdir(parents=True, exist_ok=True)
             row_text.fetch(place, file.object, file.bytes, file.sha256, copy)
             done += file.bytes
-        said(0.8, f"{out.name} is written")
+        progress(0.8, f"writing {out.name}")
         view = _view(kind, files, doubled, span.from_at, span.to_at)
         try:
-            with QueryRows(copies, [view], target=part) as answers:
-                written = answers.write(view, FORMS[out.suffix])
+            with QueryRows(copies, [view], target=part) as rows:
+                written = rows.write(view, FORMS[out.suffix])
             part.replace(out)
         finally:
             with suppress(FileNotFoundError):
@@ -91,7 +91,7 @@ def _view(
 
 
 def _types(files: list[ArchivedFile]) -> dict[str, str]:
-    """Of columns that have always had one type."""
+    """Return the types of columns that have always had the same type."""
     found: dict[str, set[str]] = {}
     for file in files:
         for column in file.columns:
@@ -100,7 +100,7 @@ def _types(files: list[ArchivedFile]) -> dict[str, str]:
 
 
 def _names(kind: str) -> tuple[str | None, str]:
-    """Of a table of the user's, its schema and its name as they are; of ours, one word."""
+    """Return schema and name of a user's table; for a table of sereno, None and its kind."""
     parts = _KIND.fullmatch(kind)
     if parts is None:
         return None, kind

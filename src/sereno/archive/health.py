@@ -1,4 +1,4 @@
-"""Whether the archive keeps up, and whether somebody has to look at its files: facts, no judgement."""
+"""Facts about the archive's health: whether it keeps up, and whether files have failed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from sereno.zones import moment
 
 _sql = queries("archive/health")
 
-# So many troubles are counted.
+# Upper bound of the count of failures.
 COUNTED = 1000
 
 
@@ -19,8 +19,8 @@ COUNTED = 1000
 class ArchiveHealth:
     """`failed`: files that could not be written or verified, and batches that could not be dropped.
 
-    `since`, `error`: of the first of them. `behind`: seconds since the oldest row should have left its table, or its
-    batch should have become files; None where nothing waits.
+    `since`, `error`: of the first of them. `behind`: seconds by which the oldest row is late to leave its table, or its
+    batch is late to be exported; None if nothing waits.
     """
 
     is_on: bool
@@ -31,21 +31,21 @@ class ArchiveHealth:
 
 
 def archive_health(settings: Settings) -> Operation[ArchiveHealth]:
-    """What is old is found by an index or by the names of days: it costs the same on any table."""
+    """Return the health. Old rows are found by an index or by partition names: the cost does not grow with a table."""
     failed, since, error = (yield Statement(_sql["failed"], {"most": COUNTED}))[0]
     any_batch, unverified = (yield Statement(_sql["batches"]))[0]
     late = yield from _overdue(settings)
-    # Why a batch waits is said already where one of its files failed.
+    # If one of its files failed, the reason why a batch waits is already reported.
     late += [unverified] if unverified is not None and not failed else []
     is_on = settings.archive_url is not None or any_batch
     return ArchiveHealth(is_on, failed, since, error, max(late, default=None))
 
 
 def _overdue(settings: Settings) -> Operation[list[float]]:
-    """For how many seconds something should have left. Of deliveries and events, the oldest may have to stay."""
+    """Return by how many seconds rows are late. Deliveries and events are not checked: the oldest may have to stay."""
     oldest = yield from archive_queries.oldest()
     now = moment((yield from schedules.clock()))
-    # A day leaves when all of it is old.
+    # A daily partition leaves when all of it is old.
     ages = {
         "jobs": (settings.keep_history_days + 1) * A_DAY if settings.archives("jobs") else None,
         "fires": (settings.keep_fires_days + 1) * A_DAY if settings.archives("fires") else None,

@@ -1,7 +1,7 @@
--- Whether the archive keeps up. Each look is bounded: it costs the same on a small installation and on a large one.
+-- Whether the archive keeps up. Each query is bounded: it costs the same on a small installation and on a large one.
 
 -- name: failed
--- What could not be written or verified, up to a bound, and the first of it. A batch that could not be dropped is one.
+-- Files that could not be written or verified and batches that could not be dropped, up to a bound, and the first one.
 with found as (
     (select failed_at, error from sereno.archive_files
      where failed_at is not null order by failed_at limit %(most)s)
@@ -12,7 +12,7 @@ with found as (
 select count(*), min(failed_at), (array_agg(error order by failed_at))[1] from found;
 
 -- name: batches
--- Whether anything was ever archived, and for how many seconds the oldest batch waits to be verified.
+-- Whether anything was ever archived, and how many seconds the oldest batch has waited to be verified.
 select exists (select from sereno.archive_batches),
        (select extract(epoch from sereno.now() - moved_at)::double precision from sereno.archive_batches
         where verified_at is null order by id limit 1);

@@ -1,6 +1,6 @@
-"""What is asked of the archive from afar. A worker does it as a job; what came of it is a line of the audit.
+"""Archive jobs requested over HTTP. A worker runs the job; its result is an entry of the audit.
 
-The line is written in the transaction that settles the job: there is one for each that succeeded, and no other.
+The entry is written in the transaction that settles the job: exactly one for each job that succeeded.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ WHATS: Mapping[str, What] = {
     EXTRACT: "extract",
 }
 ENDED = {VERIFY: "archive.verified", RESTORE: "archive.restored", EXTRACT: "archive.extracted"}
-# Lines about one job that are looked through for the one that says what came of it.
+# Audit entries of one job that are searched for its result.
 MOST_LINES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOrder:
-    """Read files again: all, those of a batch, those verified since a moment, or so many by chance."""
+    """Verify files again: all, those of a batch, those verified since a moment, or a random sample."""
 
     asked_by: str
     batch: int | None = None
@@ -48,7 +48,7 @@ class VerifyOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOrder:
-    """Bring rows back for `keep` seconds. `yes`: also when they are many; `dry_run`: only count them."""
+    """Restore rows for `keep` seconds. `yes`: even if they are many; `dry_run`: only count them."""
 
     asked_by: str
     kind: str
@@ -67,7 +67,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOrder:
-    """Archived rows of a time as one file."""
+    """Extract archived rows of a time span to one file."""
 
     asked_by: str
     kind: str
@@ -82,7 +82,7 @@ TASKS: Mapping[type[Order], str] = {VerifyOrder: VERIFY, RestoreOrder: RESTORE, 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveJobs:
-    """A job of the archive. `progress`: from 0 to 1, of one that runs. `result`: what came of one that succeeded."""
+    """A job of the archive. `progress`: from 0 to 1, while it runs. `result`: if it succeeded."""
 
     job: int
     what: What
@@ -99,11 +99,11 @@ class ArchiveJobs:
 
 
 def known(order: ExtractOrder) -> Operation[None]:
-    """InvalidArguments where the archive has nothing of that kind, or the time makes no sense."""
+    """Raise InvalidArguments if the archive has no rows of that kind, or the time span is invalid."""
     kinds = yield from restore_store.kinds()
     if order.kind not in kinds:
-        words = f"there are {', '.join(kinds)}" if kinds else "it is empty"
-        raise InvalidArguments(f"the archive has nothing of {order.kind!r:.80}: {words}")
+        text = f"it has {', '.join(kinds)}" if kinds else "it is empty"
+        raise InvalidArguments(f"the archive has no rows of {order.kind!r:.80}: {text}")
     for moment in (order.from_at, order.to_at):
         check_date("moment", moment)
     if order.from_at is not None and order.to_at is not None and order.from_at >= order.to_at:
@@ -111,34 +111,34 @@ def known(order: ExtractOrder) -> Operation[None]:
 
 
 def show(job_id: int) -> Operation[ArchiveJobs]:
-    """How far it is, and what came of it; JobNotFound for a job that is none of the archive's."""
+    """Return its progress and its result. Raises JobNotFound for a job that is not the archive's."""
     found = yield from jobs.show(job_id)
     row = found.job
     what = WHATS.get(row.task)
     if what is None:
-        raise JobNotFound(f"job {job_id} is none of the archive's")
+        raise JobNotFound(f"job {job_id} is not a job of the archive")
     action = ENDED.get(row.task)
     lines = (yield from tokens.audit_lines(subject=f"job {job_id}", most=MOST_LINES)) if action else []
     result = next((line.detail for line in lines if line.action == action), None)
-    asked = dict(row.args.get("order", {}))
-    said = found.progress
+    request = dict(row.args.get("order", {}))
+    progress = found.progress
     return ArchiveJobs(
         job=row.id,
         what=what,
         state=row.state,
-        asked_by=asked.pop("asked_by", None),
-        asked=masked(asked),
+        asked_by=request.pop("asked_by", None),
+        asked=masked(request),
         asked_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
-        progress=None if said is None else said.fraction,
-        note=None if said is None else said.note,
+        progress=None if progress is None else progress.fraction,
+        note=None if progress is None else progress.note,
         error=None if row.state == "succeeded" else row.reason or row.error_message,
-        # Sent back to work, it has none until it has ended again.
+        # A retried job has no result until it has succeeded again.
         result=result if row.state == "succeeded" else None,
     )
 
 
 def ended(order: Order, job_id: int, result: Mapping[str, Any]) -> Operation[None]:
-    """What came of it."""
+    """Record the result."""
     yield from audit.audit(order.asked_by, ENDED[TASKS[type(order)]], f"job {job_id}", result)

@@ -1,4 +1,4 @@
-"""What is not in the house any more may lie in the archive: where, and how it comes back."""
+"""Finds rows in the archive that are no longer in the database, and says how to restore them."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeVar
@@ -12,31 +12,31 @@ T = TypeVar("T")
 
 Noun = Literal["job", "delivery"]
 KINDS: Mapping[Noun, str] = {"job": "jobs", "delivery": "deliveries"}
-# Files in a sentence.
+# Files named in a message.
 NAMED = 3
 
 
 def words(noun: Noun, number: int) -> Operation[str | None]:
-    """Where it is or may be, and what to type; None if it is not there."""
-    # A larger number is nobody's.
+    """Return where it is or may be and the command that restores it; None if it is not in the archive."""
+    # A larger number is not an id.
     found = (yield from whereabouts(KINDS[noun], number)) if 0 < number < 2**63 else []
     if not found:
         return None
     where = ", ".join(_place(each) for each in found[:NAMED]) + (", …" if len(found) > NAMED else "")
     is_sure = any(each.held for each in found)
-    said = f"{noun} {number} {'is' if is_sure else 'is not here; it may be'} in the archive: {where}. "
-    return f"{said}Bring it back: sereno archive restore {noun} {number}"
+    text = f"{noun} {number} {'is' if is_sure else 'is not here; it may be'} in the archive: {where}. "
+    return f"{text}Restore it: sereno archive restore {noun} {number}"
 
 
-def or_archived(noun: Noun, number: int, look: Operation[T]) -> Operation[T]:
-    """The same look; the error for what is not there says where in the archive it may be."""
+def or_archived(noun: Noun, number: int, query: Operation[T]) -> Operation[T]:
+    """Run the query; if it finds nothing, the error says where in the archive the row may be."""
     try:
-        return (yield from look)
+        return (yield from query)
     except (JobNotFound, ConfigurationError) as error:
-        said = yield from words(noun, number)
-        if said is None:
+        text = yield from words(noun, number)
+        if text is None:
             raise
-        raise type(error)(said) from None
+        raise type(error)(text) from None
 
 
 def _place(found: ArchivedLocation) -> str:

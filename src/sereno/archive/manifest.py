@@ -1,4 +1,4 @@
-"""What is said of a file beside it: enough to trust and to read it without a database."""
+"""The manifest next to a file: enough to verify and read it without a database."""
 
 from datetime import datetime
 
@@ -6,16 +6,16 @@ import msgspec
 
 
 class DescribedFile(msgspec.Struct, frozen=True):
-    """A column: its name, and its type in PostgreSQL."""
+    """A column: its name and its type in PostgreSQL."""
 
     name: str
     type: str
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One file. `keys_hash`: SHA-256 of the keys in the file's order, one a line.
+    """One file. `keys_hash`: SHA-256 of the keys in the file's order, one per line.
 
-    `content_hash`: of all columns, 8,192 rows at a time; `checksum.py` says how.
+    `content_hash`: of all columns, 8,192 rows at a time, as described in `checksum.py`.
     """
 
     object: str
@@ -47,7 +47,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def name_of(file: str) -> str:
-    """The object that describes a file."""
+    """Return the name of the manifest of a file."""
     return f"{file}.json"
 
 

@@ -1,4 +1,4 @@
-"""The archive as a person sees it: how much lies where, what waits, what failed, and where something may be."""
+"""Read operations of the archive: status, batches, days, and where a row may be."""
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -22,20 +22,20 @@ from sereno.schedules import store as schedules
 from sereno.settings import A_DAY, ARCHIVE_KINDS, Settings
 from sereno.zones import moment
 
-# A calendar of more days is no calendar.
+# Longest range of the calendar.
 MOST_DAYS = 400
-# What has a number by which it is looked for.
+# Kinds whose rows are found by a number.
 NUMBERED = ("jobs", "attempts", "deliveries", "receipts", "events", "logs")
 LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class KindStatus:
-    """A kind: `on` where what is old of it leaves. `found` is None before its first batch.
+    """A kind: `on` if its old rows are archived. `found` is None before its first batch.
 
-    `keep`: seconds after which it leaves, None where it stays for ever (or where the application says it, for a table).
-    `oldest_at`: since when there is something in the hot tables, where that is cheap to know; `overdue`: seconds by
-    which that is late, 0 where it is not.
+    `keep`: seconds after which rows leave, None if they never do (or if the application decides, for its own table).
+    `oldest_at`: the oldest row in the hot tables, where that is cheap to find; `overdue`: seconds by which that is
+    late, 0 if it is not.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class KindStatus:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All kinds together."""
+    """The sums over all kinds."""
 
     waiting_batches: int
     waiting_rows: int
@@ -65,9 +65,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """The archive at a glance. `lag`: seconds since the oldest batch that is not verified was moved.
+    """The status of the archive. `lag`: seconds since the oldest unverified batch was moved.
 
-    `failures`: files, at most fifty; how many there are is in `totals`. `restored`: rows that were brought back.
+    `failures`: at most fifty files; `totals` has their number. `restored`: rows that were restored.
     """
 
     at: datetime
@@ -85,7 +85,7 @@ class ArchiveStatus:
 
 @dataclass(frozen=True, slots=True)
 class BatchDetail:
-    """A batch with its files; `more`: there are others behind them."""
+    """A batch with its files; `more`: there are more files."""
 
     batch: BatchLine
     about: BatchInfo
@@ -94,7 +94,7 @@ class BatchDetail:
 
 
 def status(settings: Settings) -> Operation[ArchiveStatus]:
-    """What the catalogue of the archive says; it never looks at what is archived."""
+    """Return the status from the catalogue of the archive; reads no archived rows."""
     now = moment((yield from schedules.clock()))
     lines = {line.kind: line for line in (yield from store.kinds())}
     oldest = yield from store.oldest()
@@ -120,12 +120,12 @@ def status(settings: Settings) -> Operation[ArchiveStatus]:
 def batches(
     kind: str | None = None, state: BatchState | None = None, before: int | None = None, limit: int = 50
 ) -> Operation[list[BatchLine]]:
-    """Newest first. `before`: the id of the last one of the page before."""
+    """Return batches, newest first. `before`: the id of the last one of the previous page."""
     return store.batches(kind, state, before, limit)
 
 
 def batch(number: int) -> Operation[BatchDetail | None]:
-    """One batch with its first thousand files; None where there is none."""
+    """Return a batch with its first thousand files; None if there is none."""
     found = yield from store.batch(number)
     if found is None:
         return None
@@ -135,23 +135,23 @@ def batch(number: int) -> Operation[BatchDetail | None]:
 
 
 def days(first: date, last: date, kind: str | None = None) -> Operation[list[DayLine]]:
-    """The days of UTC that files touch, from `first` to `last`, both with them."""
+    """Return the days in UTC that files cover, from `first` to `last` inclusive."""
     if last - first > timedelta(days=MOST_DAYS):
-        raise InvalidArguments(f"a calendar of more than {MOST_DAYS} days: ask for fewer")
+        raise InvalidArguments(f"a calendar has at most {MOST_DAYS} days: choose a shorter range")
     return store.days(kind, first, last)
 
 
 def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
-    """Where the job, delivery, event or log line of this number is or may be; for attempts, by their job's number."""
+    """Return where the job, delivery, event or log line of this number is or may be; attempts by their job's number."""
     if "." not in kind and kind not in NUMBERED:
-        raise InvalidArguments(f"{kind!r:.80} has no numbers: ask for one of {', '.join(NUMBERED)}")
+        raise InvalidArguments(f"{kind!r:.80} has no numbers: use one of {', '.join(NUMBERED)}")
     if not -LARGEST <= number <= LARGEST:
-        raise InvalidArguments(f"{number} is no number of anything")
+        raise InvalidArguments(f"{number} is out of range for an id")
     return store.whereabouts(kind, number)
 
 
 def keep_seconds(kind: str, settings: Settings) -> float | None:
-    """After how long what is old of a kind leaves; None: never, or as the application says."""
+    """Return the retention of a kind in seconds; None: for ever, or as the application decides."""
     in_days = {
         "jobs": settings.keep_history_days,
         "fires": settings.keep_fires_days,
@@ -161,8 +161,8 @@ def keep_seconds(kind: str, settings: Settings) -> float | None:
     }
     if kind == "logs":
         return settings.log_retention
-    kept = in_days.get(kind)
-    return None if kept is None else float(kept * A_DAY)
+    retention = in_days.get(kind)
+    return None if retention is None else float(retention * A_DAY)
 
 
 def _kind(
@@ -172,12 +172,12 @@ def _kind(
     on = settings.archives(name) if ours else line is not None  # type: ignore[arg-type]  # `ours`: one of the names
     late = 0.0
     if on:
-        # Of deliveries and events the oldest may well be one that has to stay.
+        # The oldest delivery or event may be one that has to stay.
         late = max([0.0, *(_late(each, settings, oldest, now) for each in _DATED.get(name, ()))])
     return KindStatus(name, on, keep_seconds(name, settings), oldest.get(name), late, line)
 
 
-# Whose oldest row says whether the archive is late.
+# Tables whose oldest row tells whether the archive is late.
 _DATED = {"jobs": ("jobs", "dead"), "fires": ("fires",), "logs": ("logs",)}
 
 
@@ -185,7 +185,7 @@ def _late(name: str, settings: Settings, oldest: dict[str, datetime | None], now
     since, keep = oldest.get(name), keep_seconds(name, settings)
     if since is None or keep is None:
         return 0.0
-    # A day leaves when all of it is old.
+    # A daily partition leaves when all of it is old.
     whole_day = A_DAY if name in ("jobs", "fires") else 0
     return (now - since).total_seconds() - keep - whole_day
 

@@ -1,6 +1,6 @@
-"""Rows as Parquet files: written while PostgreSQL sends them, read back in pieces. Memory does not grow with rows.
+"""Writes and reads Parquet files in pieces: memory does not grow with the number of rows.
 
-PostgreSQL's own COPY becomes Arrow in ADBC and Parquet in arro3, without one Python object a row.
+PostgreSQL's COPY becomes Arrow in ADBC and Parquet in arro3, without a Python object per row.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from sereno.archive.checksum import PAGE_ROWS
 from sereno.archive.storage import missing
 from sereno.errors import ArchiveUnavailable, first_line
 
-# Small pieces from the server, middling groups in the file: some tens of megabytes at any time.
+# Bytes per piece from the server, and rows per group in the file: some tens of megabytes of memory.
 PIECE = 4 * 1024 * 1024
 GROUP_ROWS = 200_000
 COMPRESSION = "zstd(3)"
-# Written after one another in each file, and dense: they are nearly sorted.
+# Encoding of columns that are nearly sorted.
 RISING: Final = "delta_binary_packed"
 
 
-# What is written as a text is written alike, whatever the server or the environment prefers.
+# Settings that make text output identical, whatever the server or the environment prefers.
 ALIKE = {
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
@@ -31,20 +31,20 @@ ALIKE = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "statement_timeout": "0",
-    # To sort in, where no index does it. The index of the key costs less than helpers whose rows are merged.
+    # For sorts without an index. The index of the key costs less than parallel workers whose rows are merged.
     "work_mem": "128MB",
     "max_parallel_workers_per_gather": "0",
 }
-# One entry of the file's own: of several, each file would have them in another order, and another checksum.
+# One metadata entry: with several, their order and thus the checksum would differ from file to file.
 ABOUT = "sereno"
 
 
 class InvalidParquetFile(ArchiveUnavailable):
-    """Rows that did not become a file, or a file that does not become rows; the place has no part in it."""
+    """Rows could not be written as a file, or a file could not be read; the storage is not the cause."""
 
 
 def write(url: str, select: str, file: Path, rising: Sequence[str], facts: Mapping[str, str]) -> None:
-    """What a query of ours answers, as a file. `rising`: columns of numbers or instants that mostly grow."""
+    """Write the result of a query to a file. `rising`: columns of numbers or instants that mostly grow."""
     try:
         import adbc_driver_manager as manager  # noqa: PLC0415 - heavy, and optional
         import adbc_driver_postgresql as driver  # noqa: PLC0415 - as above
@@ -54,12 +54,12 @@ def write(url: str, select: str, file: Path, rising: Sequence[str], facts: Mappi
         raise missing(error) from None
     settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in ALIKE.items())
     with (
-        _trouble("the rows did not become a file"),
+        _trouble("the rows could not be written to a file"),
         driver.connect(url) as database,
         manager.AdbcConnection(database) as connection,
         manager.AdbcStatement(connection) as statement,
     ):
-        # One transaction: behind a pooler, the settings would be somebody else's after it.
+        # One transaction: behind a pooler, the settings would otherwise affect other clients.
         connection.set_autocommit(False)
         statement.set_sql_query(f"select {settings}")
         list(RecordBatchReader.from_stream(statement.execute_query()[0]))
@@ -79,9 +79,9 @@ def write(url: str, select: str, file: Path, rising: Sequence[str], facts: Mappi
 
 
 def batches(file: Path) -> Iterator[Any]:
-    """Arrow record batches of a file, in its order; what is no such file is BadFile.
+    """Yield Arrow record batches of a file in order. Raises InvalidParquetFile.
 
-    Its checksum was compared before: some garbage would end the whole process, and other garbage would be believed.
+    The checksum must have been compared before: some corrupt files crash the process, others are read as valid.
     """
     try:
         from arro3.io import read_parquet  # noqa: PLC0415 - heavy, and optional
@@ -92,15 +92,15 @@ def batches(file: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _trouble(words: str) -> Iterator[None]:
-    """The libraries have no names of their own for most of what can happen, and panic over some of it."""
+def _trouble(problem: str) -> Iterator[None]:
+    """Turn errors of the libraries into InvalidParquetFile: they have few classes of their own, and some panic."""
     try:
         yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        said = first_line(error).replace("C Data interface error: ", "")
-        raise InvalidParquetFile(f"{words}: {said}") from error
+        text = first_line(error).replace("C Data interface error: ", "")
+        raise InvalidParquetFile(f"{problem}: {text}") from error
 
 
 def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
@@ -116,7 +116,7 @@ def checksums(file: Path, key_columns: Sequence[str]) -> tuple[int, str, str]:
 
 
 def keys_in(batch: Any, key_columns: Sequence[str]) -> list[str]:
-    """The key of each row as a text, as SQL's `archive_key` says it."""
+    """Return the key of each row as text, as SQL's `archive_key` writes it."""
     columns = [_texts(batch.column(name)) for name in key_columns]
     return columns[0] if len(columns) == 1 else ["\t".join(parts) for parts in zip(*columns, strict=True)]
 

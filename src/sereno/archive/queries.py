@@ -1,4 +1,4 @@
-"""The archive as a person sees it: kinds, batches, files, days, where something may be. Only its catalogue is read."""
+"""Read models of the archive: kinds, batches, files, days, locations. Only its catalogue is read."""
 
 import json
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from sereno.jobs.rows import BOUND
 
 _sql = queries("archive/queries")
 
-# In the order of their lives; `failed` wherever a file could not be written or verified.
+# In the order of a batch's life; `failed` if a file could not be written or verified.
 BatchState: TypeAlias = Literal["moved", "failed", "verified", "dropped"]
 FileState: TypeAlias = Literal["planned", "uploaded", "failed", "verified"]
 DayState: TypeAlias = Literal["archived", "waiting", "failed"]
 FoundState: TypeAlias = Literal["waiting", "failed", "verified"]
 
 MOST_FAILURES = 50
-# Files of a batch that are shown at once, and places where one thing may be.
+# Files of a batch per page, and locations of one row.
 MOST_FILES = 1000
 MOST_PLACES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KindLine:
-    """One kind, over all of its batches. `uncounted`: batches whose rows nobody has counted yet, among the waiting."""
+    """The sums over all batches of one kind. `uncounted`: waiting batches whose rows have not been counted yet."""
 
     kind: str
     batches: int
@@ -64,7 +64,7 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class RestoredSpan:
-    """Rows that somebody brought back; the first of them may leave after `until`."""
+    """Restored rows; the first of them may leave after `until`."""
 
     kind: str
     rows: int
@@ -73,7 +73,7 @@ class RestoredSpan:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A batch as a list shows it. `rows`: None before somebody counted them."""
+    """A batch in a list. `rows`: None until they are counted."""
 
     id: int
     kind: str
@@ -95,7 +95,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class FileLine:
-    """A file of a batch. Its manifest lies beside it, with `.json` at the end of its name."""
+    """A file of a batch. Its manifest is next to it, with the suffix `.json`."""
 
     number: int
     object: str
@@ -118,7 +118,7 @@ class FileLine:
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What a batch says of itself. `held_in`: its table in the archive's schema, None once it was dropped."""
+    """The properties of a batch. `held_in`: its table in the archive's schema, None once it was dropped."""
 
     held_in: str | None
     key_columns: list[str]
@@ -130,7 +130,7 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class DayLine:
-    """A day of UTC that files of a kind touch. `rows`, `bytes`: of those that begin on it."""
+    """A day in UTC that files of a kind cover. `rows`, `bytes`: of files that begin on that day."""
 
     day: date
     kind: str
@@ -142,7 +142,7 @@ class DayLine:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLocation:
-    """Where something is, if `held`; where it may be otherwise. `object`: None before there is a file."""
+    """Where a row is, if `held`; where it may be otherwise. `object`: None before there is a file."""
 
     kind: str
     batch: int
@@ -157,7 +157,7 @@ def kinds() -> Operation[list[KindLine]]:
 
 
 def oldest() -> Operation[dict[str, datetime | None]]:
-    """By kind, and for `dead` jobs: since when there is something in the hot tables."""
+    """Return the oldest row in the hot tables by kind, and for `dead` jobs."""
     return {row[0]: row[1] for row in (yield Statement(_sql["oldest"]))}
 
 
@@ -170,7 +170,7 @@ def restored(bound: int = BOUND + 1) -> Operation[list[RestoredSpan]]:
 
 
 def batches(kind: str | None, state: BatchState | None, before: int | None, limit: int) -> Operation[list[BatchLine]]:
-    """Newest first; `before`: the last id of the page before."""
+    """Return batches, newest first; `before`: the last id of the previous page."""
     wanted = {"kind": kind, "state": state, "before": before, "number": None, "limit": limit}
     return [BatchLine(*row) for row in (yield Statement(_sql["batches"], wanted))]
 
@@ -191,12 +191,12 @@ def files(batch: int, after: int = 0, limit: int = MOST_FILES) -> Operation[list
 
 
 def days(kind: str | None, first: date, last: date) -> Operation[list[DayLine]]:
-    """The days that files touch, the first and the last of the window with them."""
+    """Return the days that files cover, both ends of the window included."""
     rows = yield Statement(_sql["days"], {"kind": kind, "first": first, "last": last})
     return [DayLine(*row) for row in rows]
 
 
 def whereabouts(kind: str, number: int) -> Operation[list[ArchivedLocation]]:
-    """By the first part of its key, where that is a number; the newest batch first."""
+    """Find by the first part of the key, if that is a number; the newest batch first."""
     rows = yield Statement(_sql["whereabouts"], {"kind": kind, "id": number, "limit": MOST_PLACES})
     return [ArchivedLocation(*row) for row in rows]

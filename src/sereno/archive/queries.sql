@@ -1,7 +1,7 @@
--- The archive as a person sees it. Only its catalogue is read, one row a batch or a file; never what they hold.
+-- Read models of the archive. Only its catalogue is read, one row per batch or file; never their contents.
 
 -- name: kinds
--- One line a kind: what was moved and is not verified, what lies in files, what waits for its grace, what was dropped.
+-- One row per kind: moved but not verified, in files, in the grace period, dropped.
 select b.kind, count(*), max(b.source),
        count(*) filter (where b.verified_at is null),
        coalesce(sum(b.rows) filter (where b.verified_at is null), 0)::bigint,
@@ -25,8 +25,8 @@ group by b.kind
 order by b.kind;
 
 -- name: oldest
--- Since when there is something of ours in the hot tables, from the names of days and the first entries of indexes.
--- What somebody brought back is old on purpose.
+-- The oldest row of each table of sereno, from the names of partitions and the first entries of indexes.
+-- Restored rows do not count: they are old on purpose.
 select 'jobs', min(to_date(right(child.relname, 8), 'YYYYMMDD'))::timestamp at time zone 'UTC'
 from pg_inherits
 join pg_class child on child.oid = inhrelid
@@ -48,7 +48,7 @@ union all
 select 'events', (select created_at from sereno.events order by id limit 1);
 
 -- name: failures
--- Files that could not be written or verified, those that wait longest first.
+-- Files that could not be written or verified, those that have waited longest first.
 select f.batch_id, f.number, f.kind, f.object, f.tries, f.failed_at, f.error, b.dropped_at is null
 from sereno.archive_files f
 join sereno.archive_batches b on b.id = f.batch_id
@@ -57,14 +57,14 @@ order by f.failed_at, f.batch_id, f.number
 limit %(limit)s;
 
 -- name: restored
--- How many rows are here that somebody brought back, up to a bound, and when the first of them may leave.
+-- Number of restored rows, up to a bound, and when the first of them may leave.
 select kind, count(*), min(until) from (select kind, until from sereno.restored order by until limit %(bound)s) as found
 group by kind
 order by kind;
 
 -- name: batches
--- Batches, the newest first. What failed says so, whatever else is true of it.
--- `from_at`: no earlier than a program can say.
+-- Batches, newest first. A failure takes precedence over every other state.
+-- `from_at`: limited to what clients can represent.
 select b.id, b.kind, b.source,
        case when f.failed > 0 or b.error is not null then 'failed' when b.dropped_at is not null then 'dropped'
             when b.verified_at is not null then 'verified' else 'moved' end as state,
@@ -89,7 +89,7 @@ order by b.id desc
 limit %(limit)s;
 
 -- name: about
--- What a batch says of itself beyond its line in the list.
+-- The details of a batch beyond its row in the list.
 select held_in, key_columns, time_column, schema_version, coalesce(columns, '[]')::text, children_moved
 from sereno.archive_batches where id = %(batch)s;
 
@@ -108,8 +108,8 @@ order by number
 limit %(limit)s;
 
 -- name: days
--- Which days the files of a kind touch. `rows` and `bytes` are those of files that begin on the day; one that nobody has
--- measured yet says its first day in its name.
+-- The days that the files of a kind cover. `rows` and `bytes` are those of files that begin on the day; a file that has
+-- not been measured yet has its first day in its name.
 select day::date, kind, coalesce(sum(rows) filter (where begins = day), 0)::bigint,
        coalesce(sum(bytes) filter (where begins = day), 0)::bigint, count(*),
        case when bool_or(failed) then 'failed' when bool_or(waits) then 'waiting' else 'archived' end
@@ -126,8 +126,8 @@ group by day, kind
 order by day, kind;
 
 -- name: whereabouts
--- Files whose ids go from below this one to above it, the newest batch first; and batches that nobody has measured yet.
--- In a table that is still held one can look; what only a file holds may be there.
+-- Files whose range of ids includes this one, the newest batch first, and batches that have not been measured yet.
+-- A table that is still held is searched; a row in a file only may be there.
 select kind, batch, number, object, state, held from (
     select f.kind, f.batch_id as batch, f.number, f.object,
            case when f.failed_at is not null then 'failed' when f.verified_at is not null then 'verified' else 'waiting' end as state,

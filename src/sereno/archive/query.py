@@ -1,7 +1,7 @@
-"""A question to archived rows from somebody who is not at this machine: `python -m sereno.archive.query`.
+"""Queries of archived rows for remote clients: `python -m sereno.archive.query`.
 
-DuckDB answers in a process of its own. It can be killed when its time is over, its memory has an end that it cannot
-move, and whatever becomes of it, the server goes on. What it may read is said in `sereno.archive.duckdb_views`.
+DuckDB runs in a process of its own, which can be killed at its time limit and has a hard memory limit; a crash does not
+affect the server. `sereno.archive.duckdb_views` describes what it may read.
 """
 
 import asyncio
@@ -20,33 +20,33 @@ from sereno.archive.duckdb_views import ArchiveView, QueryRows
 from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable, ConfigurationError, InvalidArguments, Refused, SerenoError
 
-# Of DuckDB; and of its process as a whole, with the libraries that it brings.
+# Limits of DuckDB; and of its process as a whole, including libraries.
 MEMORY, SPILL = "512MB", "2GB"
 MOST_MEMORY = 4 * 1024**3
 MOST_ROWS = 10_000
 MOST_SECONDS = 60.0
-# Of all rows together.
+# Bytes of all rows together.
 MOST_BYTES = 8 * 1024 * 1024
-# Of one value, and how deeply it is nested; one beyond is marked as not shown, as other pages do it.
+# Bytes of one value, and its nesting depth; a value beyond is marked as not shown, as on other pages.
 MOST_BYTES_OF_VALUE, DEEPEST = 4 * 1024 * 1024, 200
 LONGEST_QUESTION = 20_000
-# Texts, of which nothing counts; and all that opens, closes or divides.
+# Texts, whose contents are skipped, and structural characters.
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},:]')
-# A process that outlives the server works no longer than this many times its seconds, on as many cores.
+# CPU limit of a process that outlives the server: its seconds times this number of cores.
 CORES = 4
 
 Trouble = Literal["question", "place", "setting"]
 _ERRORS: dict[Trouble, type[SerenoError]] = {
     "question": InvalidArguments,
     "place": ArchiveUnavailable,
-    # Nothing is wrong with the question.
+    # The query itself is valid.
     "setting": Refused,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveQuestion:
-    """One `select`, and how much of an answer is wanted."""
+    """One `select`, and the limits of its result."""
 
     address: str
     directory: str
@@ -58,18 +58,18 @@ class ArchiveQuestion:
 
 @dataclass(slots=True)
 class ArchiveAnswer:
-    """Rows as objects. `more`: there are others behind them."""
+    """Rows as objects. `more`: there are more rows."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     more: bool = False
 
 
-class QueryTimeout(SerenoError):  # noqa: N818 - it reads as what it is, as Refused does
-    """It took longer than it may."""
+class QueryTimeout(SerenoError):  # noqa: N818 - named like Refused
+    """The query exceeded its time limit."""
 
 
 class _Reply(msgspec.Struct):
-    """What the process says in the end."""
+    """The output of the process."""
 
     rows: list[msgspec.Raw] = []
     more: bool = False
@@ -78,7 +78,7 @@ class _Reply(msgspec.Struct):
 
 
 async def ask(question: ArchiveQuestion) -> ArchiveAnswer:
-    """The answer; InvalidArguments for a question that makes no sense, Refused where a package is missing."""
+    """Run a query. Raises InvalidArguments for an invalid one, Refused if a package is missing."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-P", "-m", "sereno.archive.query"),
@@ -86,23 +86,23 @@ async def ask(question: ArchiveQuestion) -> ArchiveAnswer:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
-        # Ctrl-C in a terminal reaches the whole group, and is the server's to handle.
+        # Ctrl-C in a terminal reaches the whole process group, and the server handles it.
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(question.seconds):
-            said, _ = await process.communicate(msgspec.json.encode(question))
+            output, _ = await process.communicate(msgspec.json.encode(question))
     except TimeoutError:
         raise QueryTimeout(
-            f"the question took longer than {question.seconds:g} s and was stopped: ask for less, or say from and to"
+            f"the query took longer than {question.seconds:g} s and was stopped: read fewer rows, or narrow from and to"
         ) from None
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    if process.returncode or not said:
-        raise ArchiveUnavailable("the question took more memory than it may, or ended before its time: ask for less")
-    reply = msgspec.json.decode(said, type=_Reply)
+    if process.returncode or not output:
+        raise ArchiveUnavailable("the query exceeded its memory limit, or its process died: select less")
+    reply = msgspec.json.decode(output, type=_Reply)
     if reply.trouble is not None:
         raise _ERRORS[reply.trouble](reply.words)
     return ArchiveAnswer([msgspec.json.decode(row) for row in reply.rows], reply.more)
@@ -112,7 +112,7 @@ def main() -> None:
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=ArchiveQuestion)
     _confine(question.seconds)
     try:
-        reply = _answered(question)
+        reply = _run(question)
     except InvalidArguments as error:
         reply = _Reply(trouble="question", words=str(error))
     except ArchiveUnavailable as error:
@@ -120,14 +120,14 @@ def main() -> None:
     except ConfigurationError as error:
         reply = _Reply(trouble="setting", words=str(error))
     except MemoryError:
-        reply = _Reply(trouble="question", words="the answer does not fit into memory: ask for less")
+        reply = _Reply(trouble="question", words="the result does not fit into memory: select less")
     sys.stdout.buffer.write(msgspec.json.encode(reply))
 
 
 def _confine(seconds: float) -> None:
-    """Where the system knows such bounds; elsewhere those of DuckDB and of the server hold."""
+    """Set resource limits where the system has them; elsewhere those of DuckDB and of the server apply."""
     try:
-        import resource  # noqa: PLC0415 - not everywhere
+        import resource  # noqa: PLC0415 - not on every system
     except ImportError:
         return
     bounds = {resource.RLIMIT_AS: MOST_MEMORY, resource.RLIMIT_CPU: int(CORES * seconds) + 1, resource.RLIMIT_CORE: 0}
@@ -136,11 +136,11 @@ def _confine(seconds: float) -> None:
             resource.setrlimit(which, (most, most))
 
 
-def _answered(question: ArchiveQuestion) -> _Reply:
+def _run(question: ArchiveQuestion) -> _Reply:
     place = Storage(question.address, question.directory)
     reply, size = _Reply(rows=[]), 0
-    with QueryRows(place, question.views, memory=MEMORY, spill=SPILL) as answers:
-        for line in answers.lines(question.sql):
+    with QueryRows(place, question.views, memory=MEMORY, spill=SPILL) as rows:
+        for line in rows.lines(question.sql):
             row = shown(line).encode()
             size += len(row)
             reply.more = len(reply.rows) == question.rows or size > MOST_BYTES
@@ -151,7 +151,7 @@ def _answered(question: ArchiveQuestion) -> _Reply:
 
 
 def shown(line: str) -> str:
-    """Return a row with a mark in place of each value that is too large, or nested too deeply, to be shown."""
+    """Return a row in which each value that is too large or too deeply nested is replaced by a mark."""
     if len(line) <= MOST_BYTES_OF_VALUE // 4 and line.count("[") + line.count("{") <= DEEPEST:
         return line
     marked = "{" + ",".join(f"{name}:{_mark(value, depth) or value}" for name, value, depth in _members(line)) + "}"
@@ -170,7 +170,7 @@ def _not_shown(why: str) -> str:
 
 
 def _members(line: str) -> Iterator[tuple[str, str, int]]:
-    """Name, value and depth of each member of an object. Without a parser: they may be nested deeper than one goes."""
+    """Yield name, value and depth of each member of an object. Without a parser: nesting may be too deep for one."""
     depth = deepest = start = 0
     name = ""
     for found in _TOKENS.finditer(line):

@@ -1,7 +1,7 @@
-"""What was archived comes back to where it was: a job with its attempts, a delivery with its receipts, a span of time.
+"""Restores archived rows into their tables: a job with its attempts, a delivery with its receipts, a time span.
 
-A file is copied and its checksum compared before anything of it is used. Each file, and each few pages of a table that
-still holds its rows, is one transaction with its line in the audit; whoever is interrupted says it again.
+A file is copied and its checksum compared before any of it is used. Each file, and each few pages of a table that still
+holds its rows, is one transaction with its audit entry; an interrupted restore can be repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from sereno.settings import A_DAY
 
 KEEP_DAYS = 30
 LONGEST_KEEP = 3660 * A_DAY
-# Without a confirmation.
+# Rows that are restored without a confirmation.
 MOST = 10_000
-# As many as are named one by one.
+# Ids in one request.
 MOST_KEYS = 10_000
 
-Said = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 
-# What hangs on what, and by which column.
+# Child kinds, and the column that refers to the parent.
 CHILDREN = {"jobs": ("attempts", "job_id"), "deliveries": ("receipts", "delivery_id")}
 _WHOLE = ("integer", "bigint", "smallint")
 _MOMENTS = ("timestamp with time zone", "timestamp without time zone", "date")
@@ -38,7 +38,7 @@ _MOMENTS = ("timestamp with time zone", "timestamp without time zone", "date")
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What is to come back, and for how many seconds. `without`: columns that the table no longer has."""
+    """What to restore, and for how many seconds. `without`: columns that the table no longer has."""
 
     kind: str
     span: Span
@@ -46,25 +46,25 @@ class RestoreRequest:
     without: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """InvalidArguments, and why, before anything is looked at."""
+        """Raise InvalidArguments if the request is invalid. Reads nothing."""
         span = self.span
         if span.keys is None and span.from_at is None and span.to_at is None:
-            raise InvalidArguments("say which: ids, or a span of time with --from and --to")
+            raise InvalidArguments("choose rows: give ids, or a time span with --from and --to")
         if span.keys is not None and (span.from_at is not None or span.to_at is not None):
-            raise InvalidArguments("ids, or a span of time: not both")
+            raise InvalidArguments("give either ids or a time span, not both")
         if span.keys is not None and not 0 < len(span.keys) <= MOST_KEYS:
-            raise InvalidArguments(f"name up to {MOST_KEYS:,} ids, or a span of time")
+            raise InvalidArguments(f"give 1 to {MOST_KEYS:,} ids, or a time span")
         for moment in (span.from_at, span.to_at):
             check_date("moment", moment)
         if span.from_at is not None and span.to_at is not None and span.from_at >= span.to_at:
-            raise InvalidArguments("the span of time ends before it begins")
+            raise InvalidArguments("the time span ends before it begins")
         if not 0 < self.keep <= LONGEST_KEEP:
-            raise InvalidArguments("what comes back stays for a moment at least, and for ten years at most")
+            raise InvalidArguments("restored rows must stay for more than 0 seconds and at most ten years")
 
 
 @dataclass(slots=True)
 class RestoreResult:
-    """What came back; `children`: what hangs on it. `sources`: files and tables that were looked at."""
+    """What was restored; `children`: rows that belong to it. `sources`: files and tables that were read."""
 
     kind: str
     brought: RestoredRows = field(default_factory=RestoredRows)
@@ -75,16 +75,16 @@ class RestoreResult:
 
 @dataclass(frozen=True, slots=True)
 class RestoreJob:
-    """One walk through the sources of one kind. `parent`: of which kind, and by which column it is named."""
+    """A restore from the sources of one kind. `parent`: the parent's kind, and the column that refers to it."""
 
-    asked: RestoreRequest
+    request: RestoreRequest
     known: KindOfRows
     place: Storage
     actor: str
     parent: tuple[str, str] | None = None
 
     def wanted(self, source: FileSource) -> row_text.WantedRows:
-        span = self.asked.span
+        span = self.request.span
         column = self.parent[1] if self.parent else source.key_columns[0]
         keys = None if span.keys is None else frozenset(span.keys)
         if self.parent:
@@ -92,84 +92,86 @@ class RestoreJob:
         return row_text.WantedRows(column, keys, source.time_column, span.from_at, span.to_at)
 
     def held_span(self, source: FileSource) -> Span:
-        """Of children, whoever has come back: that is looked up beside the rows."""
+        """Return the span to read; children are selected by their restored parents."""
         if self.parent is None:
-            return self.asked.span
+            return self.request.span
         by_key = self.parent[1] == source.key_columns[0]
-        return Span(keys=self.asked.span.keys if by_key else None)
+        return Span(keys=self.request.span.keys if by_key else None)
 
 
 def restore(
-    asked: RestoreRequest, place: Storage, said: Said, *, yes: bool = False, actor: str | None = None
+    request: RestoreRequest, place: Storage, progress: ReportProgress, *, yes: bool = False, actor: str | None = None
 ) -> Plan[RestoreResult]:
-    """Bring rows back; Refused where they are many and nobody confirmed it."""
-    restore_job = yield from _restore_job(asked, place, actor)
+    """Restore rows. Raises Refused if there are many and it is not confirmed."""
+    restore_job = yield from _restore_job(request, place, actor)
     sources: list[FileSource] = yield _sources(restore_job)
-    if not yes and not _are_few(asked, sources):
-        found = yield from _count(restore_job, sources, said, MOST + 1)
+    if not yes and not _are_few(request, sources):
+        found = yield from _count(restore_job, sources, progress, MOST + 1)
         if found > MOST:
             raise Refused(
-                f"more than {MOST:,} rows of {asked.kind} would come back: look with --dry-run, confirm with --yes"
+                f"more than {MOST:,} rows of {request.kind} would be restored: count with --dry-run, confirm with --yes"
             )
     outcome = RestoreResult(restore_job.known.kind)
-    moved = yield from _walk(restore_job, sources, said, outcome)
+    moved = yield from _walk(restore_job, sources, progress, outcome)
     if restore_job.known.kind in CHILDREN and outcome.brought.found:
-        yield from _restore_children(restore_job, said, outcome, moved)
+        yield from _restore_children(restore_job, progress, outcome, moved)
     return outcome
 
 
-def count(asked: RestoreRequest, place: Storage, said: Said) -> Plan[int]:
-    """How many rows the archive has of what is asked for. Changes nothing."""
-    restore_job = yield from _restore_job(asked, place, None)
+def count(request: RestoreRequest, place: Storage, progress: ReportProgress) -> Plan[int]:
+    """Count the rows that a request would restore. Changes nothing."""
+    restore_job = yield from _restore_job(request, place, None)
     sources: list[FileSource] = yield _sources(restore_job)
-    return (yield from _count(restore_job, sources, said, None))
+    return (yield from _count(restore_job, sources, progress, None))
 
 
-def meant(asked: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
-    """The kind of rows that is meant, and its keys as they are written; InvalidArguments, and why."""
-    asked.check()
-    known = yield from store.kind(asked.kind)
+def meant(request: RestoreRequest) -> Operation[tuple[RestoreRequest, KindOfRows]]:
+    """Return the request with normalized keys, and the kind. Raises InvalidArguments."""
+    request.check()
+    known = yield from store.kind(request.kind)
     if known is None or known.kind in {child for child, _ in CHILDREN.values()}:
         names = yield from store.kinds()
         there = [name for name in names if name not in {child for child, _ in CHILDREN.values()}]
-        words = f"there are {', '.join(there)}" if there else "it is empty"
-        raise InvalidArguments(f"the archive has nothing of {asked.kind!r:.80}: {words}")
-    keys = asked.span.keys
+        text = f"it has {', '.join(there)}" if there else "it is empty"
+        raise InvalidArguments(f"the archive has no rows of {request.kind!r:.80}: {text}")
+    keys = request.span.keys
     if keys is not None and known.key_type in _MOMENTS:
-        raise InvalidArguments(f"rows of {known.kind} have no ids: say when, with --from and --to")
+        raise InvalidArguments(f"rows of {known.kind} have no ids: give a time span with --from and --to")
     if keys is not None and known.key_type in _WHOLE and not all(_is_whole(key) for key in keys):
         raise InvalidArguments(f"an id of {known.kind} is a number")
     if keys is not None and known.key_type in _WHOLE:
-        asked = replace(asked, span=Span(keys=[str(int(key)) for key in keys]))
-    return asked, known
+        request = replace(request, span=Span(keys=[str(int(key)) for key in keys]))
+    return request, known
 
 
-def _restore_job(asked: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
-    asked, known = yield meant(asked)
-    return RestoreJob(asked, known, place, actor or default_actor())
+def _restore_job(request: RestoreRequest, place: Storage, actor: str | None) -> Plan[RestoreJob]:
+    request, known = yield meant(request)
+    return RestoreJob(request, known, place, actor or default_actor())
 
 
 def _sources(restore_job: RestoreJob) -> Operation[list[FileSource]]:
-    keys = restore_job.asked.span.keys
+    keys = restore_job.request.span.keys
     low = high = None
     if keys is not None and restore_job.known.key_type in _WHOLE:
         low, high = min(map(int, keys)), max(map(int, keys))
-    return store.sources(restore_job.known.kind, restore_job.asked.span, low=low, high=high)
+    return store.sources(restore_job.known.kind, restore_job.request.span, low=low, high=high)
 
 
-def _are_few(asked: RestoreRequest, sources: Sequence[FileSource]) -> bool:
-    if asked.span.keys is not None:
+def _are_few(request: RestoreRequest, sources: Sequence[FileSource]) -> bool:
+    if request.span.keys is not None:
         return True
     return all(source.rows is not None for source in sources) and sum(source.rows or 0 for source in sources) <= MOST
 
 
-def _count(restore_job: RestoreJob, sources: Sequence[FileSource], said: Said, enough: int | None) -> Plan[int]:
+def _count(
+    restore_job: RestoreJob, sources: Sequence[FileSource], progress: ReportProgress, enough: int | None
+) -> Plan[int]:
     found = 0
     for number, source in enumerate(sources):
-        said(number / len(sources), f"{found:,} rows so far")
+        progress(number / len(sources), f"{found:,} rows so far")
         if source.held:
             for blocks in source.blocks():
-                found += yield store.count_held(source, blocks, restore_job.asked.span)
+                found += yield store.count_held(source, blocks, restore_job.request.span)
         else:
             with scratch("restore") as directory:
                 file = _fetched(restore_job, source, directory)
@@ -180,15 +182,15 @@ def _count(restore_job: RestoreJob, sources: Sequence[FileSource], said: Said, e
 
 
 def _walk(
-    restore_job: RestoreJob, sources: Sequence[FileSource], said: Said, outcome: RestoreResult
+    restore_job: RestoreJob, sources: Sequence[FileSource], progress: ReportProgress, outcome: RestoreResult
 ) -> Plan[list[datetime]]:
-    """Newest first: what was archived twice comes back as it was last. Answers when those that had any were moved."""
+    """Restore newest first, so that a row that was archived twice gets its last state. Return when each was moved."""
     moved: list[datetime] = []
-    missing = None if restore_job.asked.span.keys is None else set(restore_job.asked.span.keys)
+    missing = None if restore_job.request.span.keys is None else set(restore_job.request.span.keys)
     alone = restore_job.parent is None and len(restore_job.known.key_columns) == 1
     for number, source in enumerate(sources):
         so_far = outcome.children if restore_job.parent else outcome.brought
-        said(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are back")
+        progress(number / len(sources), f"{so_far.restored:,} rows of {source.kind} are restored")
         brought: RestoredRows = yield from _from_source(restore_job, source)
         outcome.sources += 1
         if restore_job.parent:
@@ -224,8 +226,10 @@ def _fetched(restore_job: RestoreJob, source: FileSource, directory: Path) -> Pa
 
 def _from_pages(restore_job: RestoreJob, source: FileSource, blocks: tuple[int, int]) -> Operation[RestoredRows]:
     yield from store.one_at_a_time()
-    asked = restore_job.asked
-    brought = yield from store.restore_held(source, blocks, restore_job.held_span(source), asked.keep, asked.without)
+    request = restore_job.request
+    brought = yield from store.restore_held(
+        source, blocks, restore_job.held_span(source), request.keep, request.without
+    )
     yield from _audit(restore_job, source, brought)
     return brought
 
@@ -237,21 +241,23 @@ def _from_file(restore_job: RestoreJob, source: FileSource, file: Path) -> Opera
         chosen = piece if restore_job.parent is None else (yield from _of_parents(piece, *restore_job.parent))
         if chosen.rows:
             brought += yield from store.restore_rows(
-                source.batch, chosen.names, chosen.rows, restore_job.asked.keep, restore_job.asked.without
+                source.batch, chosen.names, chosen.rows, restore_job.request.keep, restore_job.request.without
             )
     yield from _audit(restore_job, source, brought)
     return brought
 
 
 def _of_parents(piece: row_text.RowBatch, kind: str, refers: str) -> Operation[row_text.RowBatch]:
-    """Rows whose parent has come back: nobody sends a million others."""
+    """Return the rows whose parent was restored, so that the others are not sent to PostgreSQL."""
     named = {key for key in piece.column(refers) if key is not None}
     here = yield from store.marked(kind, list(named))
     place = piece.names.index(refers)
     return piece.only(lambda row: row[place] in here)
 
 
-def _restore_children(restore_job: RestoreJob, said: Said, outcome: RestoreResult, moved: list[datetime]) -> Plan[None]:
+def _restore_children(
+    restore_job: RestoreJob, progress: ReportProgress, outcome: RestoreResult, moved: list[datetime]
+) -> Plan[None]:
     kind, refers = CHILDREN[restore_job.known.kind]
     known: KindOfRows | None = yield store.kind(kind)
     if known is None:
@@ -259,23 +265,25 @@ def _restore_children(restore_job: RestoreJob, said: Said, outcome: RestoreResul
     outcome.children_kind = kind
     low = high = None
     if refers == known.key_columns[0]:
-        keys = restore_job.asked.span.keys
+        keys = restore_job.request.span.keys
         between: tuple[int, int] | None = yield store.marked_range(restore_job.known.kind)
         if between is None:
             return
         low, high = between if keys is None else (min(map(int, keys)), max(map(int, keys)))
         sources: list[FileSource] = yield store.sources(kind, Span(), low=low, high=high)
     else:
-        # Receipts left in the moment in which their deliveries did.
+        # Receipts were moved in the same transaction as their deliveries.
         sources = yield store.sources(kind, Span(), moved=sorted(set(moved)))
-    child = RestoreJob(restore_job.asked, known, restore_job.place, restore_job.actor, (restore_job.known.kind, refers))
-    yield from _walk(child, sources, said, outcome)
+    child = RestoreJob(
+        restore_job.request, known, restore_job.place, restore_job.actor, (restore_job.known.kind, refers)
+    )
+    yield from _walk(child, sources, progress, outcome)
 
 
 def _audit(restore_job: RestoreJob, source: FileSource, brought: RestoredRows) -> Operation[None]:
     if not brought.restored:
         return
-    span = restore_job.asked.span
+    span = restore_job.request.span
     detail = {
         "batch": source.batch,
         "file": source.object or None,
@@ -283,7 +291,7 @@ def _audit(restore_job: RestoreJob, source: FileSource, brought: RestoredRows) -
         "ids": None if span.keys is None else list(span.keys)[:1000],
         "from": span.from_at,
         "to": span.to_at,
-        "seconds": restore_job.asked.keep,
+        "seconds": restore_job.request.keep,
     }
     subject = f"{brought.restored:,} {source.kind}"
     given = {name: value for name, value in detail.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What somebody brought back from the archive leaves again when its time is over, if it is as it was archived."""
+"""Removes restored rows when their time is over, if they have not changed since."""
 
 import logging
 
@@ -11,7 +11,7 @@ from sereno.telemetry.log_events import emit
 
 
 async def leave(database: Database, problems: list[str]) -> int:
-    """How many rows left. A kind that cannot, because others refer to its rows, holds up no other."""
+    """Return how many rows were removed. An error in one kind, such as a foreign key, does not stop the others."""
     gone = 0
     for kind in await database.arun(restore_store.leaving()):
         try:
@@ -20,7 +20,7 @@ async def leave(database: Database, problems: list[str]) -> int:
         except psycopg.Error as error:
             if error.sqlstate is None:
                 raise
-            words = f"{kind}: what was brought back cannot leave: {first_line(error)}"
-            problems.append(words)
-            emit(logging.ERROR, "archive.refused", words)
+            text = f"{kind}: restored rows cannot be removed: {first_line(error)}"
+            problems.append(text)
+            emit(logging.ERROR, "archive.refused", text)
     return gone

@@ -1,4 +1,4 @@
-"""What was archived comes back, and leaves again when its time is over; and which files there are to read."""
+"""Statements that restore archived rows, remove them when their time is over, and list the files to read."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,16 @@ from sereno.database.statement import Operation, Row, Statement, queries
 
 _sql = queries("archive/restore_store")
 
-# Marks whose time is over, looked at in one transaction.
+# Expired marks that are handled in one transaction.
 MARKS = 5000
-# Pages of a held table that are read in one transaction; and as many as a table can have.
+# Pages of a held table per transaction; and the highest page number of any table.
 PAGES = 2000
 LAST_PAGE = 4294967294
 
 
 @dataclass(frozen=True, slots=True)
 class KindOfRows:
-    """How rows of a kind are told apart. `key_type`: of the first column of the key; None where its table is gone."""
+    """How rows of a kind are identified. `key_type`: of the first key column; None if its table is gone."""
 
     kind: str
     source: str
@@ -33,7 +33,7 @@ class KindOfRows:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which rows: by the first part of their keys, or by time, from one moment to before another; nothing: all."""
+    """Selects rows by the first part of their keys, or by time (`to_at` exclusive); nothing set: all rows."""
 
     keys: Sequence[str] | None = None
     from_at: datetime | None = None
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Where rows may be: in a file, or in pages of a table that is still held. `rows`: None before anybody counted."""
+    """Where rows may be: in a file, or in pages of a table that is still held. `rows`: None until counted."""
 
     batch: int
     number: int
@@ -60,7 +60,7 @@ class FileSource:
     moved_at: datetime
 
     def blocks(self) -> Iterable[tuple[int, int]]:
-        """Its pages, some at a time; the last ones up to the end, whatever that is."""
+        """Yield its pages in ranges; the last range reaches to the end, whatever that is."""
         end = min(self.last_block, self.pages or 0)
         for first in range(self.first_block, max(end, self.first_block + 1), PAGES):
             last = first + PAGES
@@ -69,7 +69,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class RestoredRows:
-    """How many rows were found and brought back; `present` were there already. The others were refused."""
+    """How many rows were found and restored; `present` existed already. The others were refused."""
 
     found: int = 0
     restored: int = 0
@@ -85,7 +85,7 @@ class RestoredRows:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A file to be read. `columns`: with their types in PostgreSQL."""
+    """A file to read. `columns`: with their types in PostgreSQL."""
 
     batch: int
     number: int
@@ -101,7 +101,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckableFile:
-    """All that the database knows of a file that was verified: as it should lie in its place, and be described."""
+    """Everything that the database knows of a verified file, to compare with the object and its manifest."""
 
     batch: int
     number: int
@@ -125,7 +125,7 @@ class CheckableFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Which files are looked at: of one batch, or verified since then."""
+    """Selects files: of one batch, or verified since a moment."""
 
     batch: int | None = None
     since: datetime | None = None
@@ -136,14 +136,14 @@ class FileSelection:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredRestore:
-    """Marks whose time was over: rows that left, and rows that are ordinary ones again."""
+    """Expired marks: rows that were removed, and rows that became ordinary ones because they changed."""
 
     gone: int
     changed: int
 
 
 def one_at_a_time() -> Operation[None]:
-    """Until the transaction ends, nobody else brings anything back or lets it leave."""
+    """Allow only one restore or removal at a time, until the transaction ends."""
     yield Statement(_sql["one_at_a_time"])
 
 
@@ -164,7 +164,7 @@ def sources(
     high: int | None = None,
     moved: Sequence[datetime] | None = None,
 ) -> Operation[list[FileSource]]:
-    """The newest batch first. `low`, `high`: numbers between which keys begin; `moved`: batches that left just then."""
+    """Return sources, newest batch first. `low`, `high`: range of the first key; `moved`: batches moved just then."""
     wanted = {"kind": kind, "low": low, "high": high, "moved": moved, "from_at": span.from_at, "to_at": span.to_at}
     return [FileSource(*row) for row in (yield Statement(_sql["sources"], wanted))]
 
@@ -172,7 +172,7 @@ def sources(
 def restore_rows(
     batch: int, names: Sequence[str], rows: Sequence[Sequence[str | None]], keep: float, without: Sequence[str]
 ) -> Operation[RestoredRows]:
-    """Rows of a file, as texts; they stay for `keep` seconds."""
+    """Restore rows of a file, given as texts, for `keep` seconds."""
     given = {"batch": batch, "names": list(names), "rows": msgspec.json.encode(rows).decode(), "keep": keep}
     return RestoredRows(*(yield Statement(_sql["rows"], given | {"without": list(without)}))[0])
 
@@ -180,7 +180,7 @@ def restore_rows(
 def restore_held(
     source: FileSource, blocks: tuple[int, int], span: Span, keep: float, without: Sequence[str]
 ) -> Operation[RestoredRows]:
-    """Rows of some pages of a table that is still held."""
+    """Restore rows of some pages of a table that is still held."""
     given = _of_held(source, blocks, span) | {"keep": keep, "without": list(without)}
     return RestoredRows(*(yield Statement(_sql["held"], given))[0])
 
@@ -190,41 +190,41 @@ def count_held(source: FileSource, blocks: tuple[int, int], span: Span) -> Opera
 
 
 def marked(kind: str, keys: Sequence[str]) -> Operation[set[str]]:
-    """Those of them that somebody brought back."""
+    """Return those of the keys that were restored."""
     return {row[0] for row in (yield Statement(_sql["marked"], {"kind": kind, "keys": list(keys)}))}
 
 
 def marked_range(kind: str) -> Operation[tuple[int, int] | None]:
-    """Between which numbers they lie, of a kind whose keys are numbers."""
+    """Return the range of restored keys, of a kind whose keys are numbers."""
     low, high = (yield Statement(_sql["marked_range"], {"kind": kind}))[0]
     return None if low is None else (low, high)
 
 
 def leaving() -> Operation[list[str]]:
-    """Kinds of rows whose time is over, in the order in which they leave."""
+    """Return the kinds with expired rows, in the order of their removal."""
     return [row[0] for row in (yield Statement(_sql["leaving"]))]
 
 
 def leave(kind: str) -> Operation[ExpiredRestore | None]:
-    """Some rows of a kind whose time is over; None when there are none."""
+    """Remove some expired rows of a kind; None if there are none."""
     gone, changed = (yield Statement(_sql["leave"], {"kind": kind, "most": MARKS}))[0]
     return None if gone is None else ExpiredRestore(gone, changed)
 
 
 def doubled(kind: str) -> Operation[list[str]]:
-    """Keys of rows that may lie in two files; all others lie in one."""
+    """Return keys of rows that may be in two files; all others are in one."""
     return [row[0] for row in (yield Statement(_sql["doubled"], {"kind": kind}))]
 
 
 def files(kind: str | None = None, span: Span | None = None) -> Operation[list[ArchivedFile]]:
-    """Files of batches that are verified as a whole, the oldest first."""
+    """Return the files of fully verified batches, oldest first."""
     wanted = {"kind": kind, "from_at": span and span.from_at, "to_at": span and span.to_at}
     rows = yield Statement(_sql["files"], wanted)
     return [ArchivedFile(*[*row[:-1], _columns(row[-1])]) for row in rows]
 
 
 def checkable(which: FileSelection, after: tuple[int, int], limit: int) -> Operation[list[CheckableFile]]:
-    """In their order, after one of them."""
+    """Return a page of files in order, after the given one."""
     given = which.params() | {"after_batch": after[0], "after_number": after[1], "limit": limit}
     return _checkable((yield Statement(_sql["checkable"], given)))
 
@@ -234,13 +234,13 @@ def sampled(which: FileSelection, limit: int) -> Operation[list[CheckableFile]]:
 
 
 def how_many(which: FileSelection) -> Operation[tuple[int, int]]:
-    """Files, and bytes in them."""
+    """Return the number of files and their bytes."""
     files, length = (yield Statement(_sql["how_many"], which.params()))[0]
     return files, length
 
 
 def known(names: Sequence[str]) -> Operation[set[str]]:
-    """Those that are files of a batch."""
+    """Return those that are files of a batch."""
     return {row[0] for row in (yield Statement(_sql["known"], {"names": list(names)}))}
 
 

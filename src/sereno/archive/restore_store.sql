@@ -1,23 +1,23 @@
--- What was archived comes back, and leaves again when its time is over.
+-- Restore archived rows, and remove them when their time is over.
 
 -- name: one_at_a_time
--- Rows are told apart by looking, where no unique index tells them apart: two restores of one row must not look together.
+-- One restore at a time: without a unique index, duplicates are found by a query, and two restores would race.
 select pg_advisory_xact_lock(hashtext('sereno.restore'));
 
 -- name: kind
--- The newest batch of a kind says how its rows are told apart; none where nothing of it was ever archived.
+-- The newest batch of a kind defines its key; no row if the kind was never archived.
 select b.kind, b.source, b.key_columns, b.time_column,
        (select format_type(atttypid, -1) from pg_attribute
         where attrelid = sereno.restore_target(b.kind, b.source) and attname = b.key_columns[1] and not attisdropped)
 from sereno.archive_batches b where b.kind = %(kind)s order by b.id desc limit 1;
 
 -- name: kinds
--- What was ever archived.
+-- Every kind that was ever archived.
 select distinct kind from sereno.archive_batches order by kind;
 
 -- name: sources
--- Where rows that are wanted may be, the newest batch first: pages of a table that is still held, or a file. What nobody has
--- measured may be anything. `moved`: batches that left in the same moment as others.
+-- Where wanted rows may be, the newest batch first: pages of a table that is still held, or a file. A batch that has
+-- not been measured may have any rows. `moved`: batches that were moved in the same transaction as others.
 select b.id, coalesce(f.number, 0), b.kind, b.held_in is not null, coalesce(f.first_block, 0), coalesce(f.last_block, 4294967294),
        case when b.held_in is not null then
            coalesce(pg_relation_size(to_regclass('sereno_archive.' || quote_ident(b.held_in))) / current_setting('block_size')::bigint, 0) end,
@@ -33,40 +33,40 @@ where b.kind = %(kind)s
 order by b.id desc, f.number;
 
 -- name: rows
--- Rows of a file.
+-- Restore rows of a file.
 select matched, restored, present
 from sereno.restore_rows(%(batch)s, %(names)s, %(rows)s::text::jsonb, sereno.now() + make_interval(secs => %(keep)s), %(without)s);
 
 -- name: held
--- Rows of a table that is still held.
+-- Restore rows of a table that is still held.
 select matched, restored, present
 from sereno.restore_held(%(batch)s, %(first)s, %(last)s, %(numbers)s, %(from_at)s, %(to_at)s,
                          sereno.now() + make_interval(secs => %(keep)s), %(without)s);
 
 -- name: count_held
--- How many there would be.
+-- Count the rows that `held` would restore.
 select matched from sereno.count_held(%(batch)s, %(first)s, %(last)s, %(numbers)s, %(from_at)s, %(to_at)s);
 
 -- name: marked
--- Which of these rows are here because somebody brought them back.
+-- Which of these rows were restored.
 select key from sereno.restored where kind = %(kind)s and key = any(%(keys)s);
 
 -- name: leaving
--- Kinds of rows whose time is over; those on which others hang first.
+-- Kinds with expired rows; parents before their children.
 select kind from sereno.restored where until <= sereno.now() group by kind order by kind in ('attempts', 'receipts'), kind;
 
 -- name: leave
--- Some marks of a kind whose time is over.
+-- Remove some expired rows of a kind.
 select gone, changed from sereno.leave_restored(%(kind)s, %(most)s);
 
 -- name: doubled
--- Keys that may lie in two files: of rows that came back and were changed, and of those that are here now.
+-- Keys that may be in two files: of restored rows that were changed, and of rows that are restored now.
 select key from sereno.archived_again where kind = %(kind)s
 union
 select key from sereno.restored where kind = %(kind)s;
 
 -- name: files
--- Files of batches that are verified as a whole, the oldest first; those that touch a span of time.
+-- Files of fully verified batches, oldest first, that overlap a time span.
 select b.id, f.number, b.kind, f.object, f.bytes, f.sha256, f.rows, b.key_columns, b.time_column, b.columns::text
 from sereno.archive_batches b
 join sereno.archive_files f on f.batch_id = b.id
@@ -77,7 +77,7 @@ where b.verified_at is not null and f.failed_at is null and f.rows > 0
 order by b.id, f.number;
 
 -- name: checkable
--- Files that were written once, after one of them: what the database knows of each.
+-- A page of files that were verified once, with everything that the database knows of each.
 select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
        b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
 from sereno.archive_files f
@@ -89,7 +89,7 @@ order by f.batch_id, f.number
 limit %(limit)s;
 
 -- name: sampled
--- Some of them, by chance.
+-- A random sample of them.
 select f.batch_id, f.number, f.object, f.bytes, f.sha256, f.rows, f.keys_hash, f.content_hash, f.first_id, f.last_id, f.from_at, f.to_at,
        b.kind, b.source, b.schema_version, b.key_columns, b.time_column, b.columns::text
 from sereno.archive_files f
@@ -101,7 +101,7 @@ order by random()
 limit %(limit)s;
 
 -- name: how_many
--- How many files there are to look at, and how much they hold.
+-- Number and bytes of the files to check.
 select count(*), coalesce(sum(bytes), 0)::bigint
 from sereno.archive_files
 where verified_at is not null
@@ -113,5 +113,5 @@ where verified_at is not null
 select object from sereno.archive_files where object = any(%(names)s);
 
 -- name: marked_range
--- Between which numbers those lie that somebody brought back.
+-- The range of restored keys.
 select min(key::bigint), max(key::bigint) from sereno.restored where kind = %(kind)s;

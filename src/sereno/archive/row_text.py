@@ -1,4 +1,4 @@
-"""Rows of a file as texts that PostgreSQL reads back: those that are wanted, some at a time."""
+"""Selected rows of a file as texts that PostgreSQL can read, in pieces."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sereno.archive import parquet
 from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable
 
-# A piece that goes to PostgreSQL at once: whichever comes first.
+# A piece ends at this number of rows or characters, whichever comes first.
 PIECE_ROWS = 2000
 PIECE_LETTERS = 4 * 1024 * 1024
 
@@ -22,7 +22,7 @@ Row = list[str | None]
 
 @dataclass(frozen=True, slots=True)
 class WantedRows:
-    """Which rows: those whose `column` is one of `keys`; those between two instants; without either, all."""
+    """Selects rows whose `column` is one of `keys`, rows between two instants, or all rows."""
 
     column: str
     keys: frozenset[str] | None
@@ -31,7 +31,7 @@ class WantedRows:
     to_at: datetime | None
 
     def places(self, batch: Any) -> list[int]:
-        """Where they are in a batch of rows."""
+        """Return their positions in a batch."""
         chosen: Sequence[int] = range(batch.num_rows)
         if self.keys is not None:
             values = texts(batch.column(self.column))
@@ -50,7 +50,7 @@ class WantedRows:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows, in the order of `names`."""
+    """Rows with their values in the order of `names`."""
 
     names: list[str]
     rows: list[Row]
@@ -64,22 +64,22 @@ class RowBatch:
 
 
 def fetch(place: Storage, name: str, length: int, sha256: str, file: Path) -> None:
-    """Copy an object to a file, or ArchiveUnavailable where it is not what was verified. Blocks."""
+    """Copy an object to a file. Raises ArchiveUnavailable if it differs from the verified one. Blocks."""
     found, read = place.get(name, file)
     if (read, found) != (length, sha256):
         raise ArchiveUnavailable(
-            f"{name} is not the file that was verified ({read:,} bytes, {found[:12]}…): nothing of it is used; "
+            f"{name} differs from the file that was verified ({read:,} bytes, {found[:12]}…): it is not used; "
             "run sereno archive verify"
         )
 
 
 def count(file: Path, wanted: WantedRows) -> int:
-    """How many rows there are."""
+    """Return how many rows match."""
     return sum(len(wanted.places(batch)) for batch in parquet.batches(file))
 
 
 def pieces(file: Path, wanted: WantedRows) -> Iterator[RowBatch]:
-    """The rows, never more than a few megabytes of them at once."""
+    """Yield the matching rows in pieces of a few megabytes at most."""
     for batch in parquet.batches(file):
         chosen = wanted.places(batch)
         for start in range(0, len(chosen), PIECE_ROWS):
@@ -107,7 +107,7 @@ def _numbers(places: list[int]) -> Any:
 
 
 def texts(column: Any) -> list[str | None]:
-    """Each value as PostgreSQL writes it, or reads it at least."""
+    """Return each value as text in a form that PostgreSQL reads."""
     from arro3.core import DataType  # noqa: PLC0415 - heavy, and optional
 
     kind = column.type
@@ -136,7 +136,7 @@ def _moment(number: int) -> datetime:
     try:
         return EPOCH + timedelta(microseconds=number)
     except OverflowError:
-        raise ArchiveUnavailable(f"an instant of {number} microseconds is in no calendar") from None
+        raise ArchiveUnavailable(f"an instant of {number} microseconds is outside the calendar") from None
 
 
 def microseconds(moment: datetime) -> int:
@@ -144,7 +144,7 @@ def microseconds(moment: datetime) -> int:
 
 
 def _instants(column: Any) -> list[float]:
-    """Comparable ones, in microseconds; what is null is before everything."""
+    """Return comparable instants in microseconds; a null comes before everything."""
     from arro3.core import DataType  # noqa: PLC0415 - heavy, and optional
 
     if DataType.is_timestamp(column.type) or DataType.is_date(column.type):
@@ -154,12 +154,12 @@ def _instants(column: Any) -> list[float]:
 
 
 def _instant(text: str) -> float:
-    """Of a column with instants that are in no calendar of ours, written as PostgreSQL does."""
+    """Return the instant of a text of PostgreSQL, which may be outside Python's calendar."""
     if text == "-infinity" or text.endswith(" BC"):
         return float("-inf")
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        # Infinity, and years of five digits and more.
+        # Infinity, and years with five or more digits.
         return float("inf")
     return microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))

@@ -1,7 +1,7 @@
-"""Directories for files on their way, of which none stays: not even that of a program that was killed.
+"""Temporary directories that are always removed, even those of killed processes.
 
-Whoever has one holds a lock on it. The next one for the same purpose removes those whose owner is gone; a lock falls
-with its process, whoever was killed, and in whichever container.
+The owner holds a lock on its directory. The next user with the same purpose removes directories without a lock; the
+kernel releases a lock when its process ends, in any container.
 """
 
 import fcntl
@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
-# Not those that somebody has just made, and is about to lock.
+# Age in seconds from which on a directory is removed; a younger one may be new and not locked yet.
 OLD = 3600.0
 
 
 @contextmanager
 def scratch(purpose: str) -> Iterator[Path]:
-    """A directory of our own, gone in the end."""
+    """Yield a new directory and remove it at the end."""
     prefix = f"sereno-{purpose}-"
     _sweep(prefix)
     with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory, _opened(Path(directory)) as opened:
-        # Where locks are not known, nobody can take one either: it is left alone.
+        # On a file system without locks, other processes cannot lock it either: they leave it alone.
         with suppress(OSError):
             _lock(opened)
         yield Path(directory)
@@ -31,10 +31,10 @@ def scratch(purpose: str) -> Iterator[Path]:
 
 def _sweep(prefix: str) -> None:
     for left in Path(gettempdir()).glob(f"{prefix}*"):
-        # Its owner is at work, another one was quicker, or it is no directory.
+        # Its owner is alive, another process removes it, or it is not a directory.
         with suppress(OSError):
             facts = left.lstat()
-            # Others of this machine may lay there what they like.
+            # Other users of the host may create entries with this prefix.
             if facts.st_uid == os.geteuid() and facts.st_mtime < time.time() - OLD:
                 with _opened(left) as opened:
                     _lock(opened)

@@ -1,7 +1,7 @@
-"""Where archived files lie: a directory, or a bucket of an object store, said by an address.
+"""The storage of archived files: a directory, or a bucket of an object store, given by an address.
 
-Credentials come from where the tools of each store look for them: `AWS_*`, `GOOGLE_*`, `AZURE_*` in the environment, or
-the role of the machine. An address holds none.
+Credentials come from where each store's own tools read them: `AWS_*`, `GOOGLE_*`, `AZURE_*` in the environment, or the
+role of the machine. An address has none.
 """
 
 import hashlib
@@ -17,41 +17,47 @@ from sereno.access.masking import MASK
 from sereno.errors import ArchiveUnavailable, ConfigurationError, first_line
 from sereno.settings import DISK
 
-# Parts of a large object, and pieces of one that is read back.
+# Bytes per part of an upload, and per range of a download.
 CHUNK = 8 * 1024 * 1024
-# One request, and all tries of it together. What takes longer is tried again by the next run.
+# Timeouts of one request and of all its retries. What takes longer is retried by the next run.
 REQUEST = timedelta(seconds=120)
 TRIES = timedelta(seconds=60)
 MOST_TRIES = 5
 CONNECT = timedelta(seconds=10)
-# Files that people have asked for lie here; they belong to no batch.
+# Prefix of extracts that people requested; they belong to no batch.
 EXTRACTS = "extracts/"
-# How the environment names what belongs to each store.
+# Prefix of each store's environment variables.
 _PREFIXES = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE"}
-# Of the connection, and said there as well: giving some of these by hand would hide what is said of the others.
-_SAID = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
-# Variables whose values nobody may read in an error; shorter values would hide innocent words.
+# Connection options, read from the environment too: passing some explicitly would hide the others.
+_CONNECTION_OPTIONS = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "proxy_url",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+)
+# Variables whose values are masked in errors; shorter values would mask ordinary words.
 _SECRETS = re.compile(r"(AWS|AZURE|GOOGLE|S3|GCS)_.*(KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|SAS).*|.*PROXY.*")
 _SHORTEST_SECRET = 6
 
 
 class Storage:
-    """A store of objects. Every call blocks; every trouble of the store is ArchiveUnavailable."""
+    """An object store. Every call blocks; every error of the store is an ArchiveUnavailable."""
 
     def __init__(self, address: str, directory: str) -> None:
-        """`address`: `disk`, or an URL; `directory`: where `disk` is."""
+        """`address`: `disk`, or a URL; `directory`: the parent directory of `disk`."""
         self.address, self.local = _resolved(address, directory)
         self._directory = directory
         self._opened: Any = None
         self._synced: set[Path] = set()
 
-    def put(self, name: str, file: Path, said: Callable[[int], None] | None = None) -> None:
-        """The whole object or nothing; an object of that name is replaced."""
+    def put(self, name: str, file: Path, progress: Callable[[int], None] | None = None) -> None:
+        """Write the whole object or nothing; replaces an object of that name."""
         with self._trouble("write", name):
             self._obstore.put(self._store(), name, file, chunk_size=CHUNK, max_concurrency=2)
             self._settle(name)
-        if said is not None:
-            said(file.stat().st_size)
+        if progress is not None:
+            progress(file.stat().st_size)
 
     def put_bytes(self, name: str, content: bytes) -> None:
         with self._trouble("write", name):
@@ -59,11 +65,11 @@ class Storage:
             self._settle(name)
 
     def get(self, name: str, file: Path) -> tuple[str, int]:
-        """Copy an object to a file; answers its SHA-256 and its length, of what was really read."""
+        """Copy an object to a file. Return the SHA-256 and the length of what was actually read."""
         digest, length = hashlib.sha256(), 0
         with self._trouble("read", name), file.open("wb") as target:
             whole = int(self._obstore.head(self._store(), name)["size"])
-            # Each piece is a request of its own: as one, a large object would have to come in the time of one.
+            # One request per range: a single request for a large object would exceed its timeout.
             for start in range(0, whole, CHUNK):
                 end = min(start + CHUNK, whole)
                 piece = memoryview(self._obstore.get_range(self._store(), name, start=start, end=end))
@@ -72,26 +78,26 @@ class Storage:
         return digest.hexdigest(), length
 
     def get_bytes(self, name: str) -> bytes:
-        """A small object."""
+        """Return the contents of a small object."""
         with self._trouble("read", name):
             return bytes(self._obstore.get(self._store(), name).bytes())
 
     def length(self, name: str) -> int | None:
-        """None where there is no such object."""
+        """Return the size of an object; None if it does not exist."""
         try:
-            with self._trouble("look at", name):
+            with self._trouble("stat", name):
                 return int(self._obstore.head(self._store(), name)["size"])
         except ObjectNotFound:
             return None
 
     def names(self, under: str = "") -> Iterator[str]:
-        """Every object, or those whose names begin with a folder."""
+        """Yield the names of all objects, or of those under a prefix."""
         with self._trouble("list", under or "everything"):
             for page in self._obstore.list(self._store(), prefix=under or None):
                 yield from (each["path"] for each in page)
 
     def part(self, name: str, start: int, end: int) -> bytes:
-        """Some bytes of an object, for programs that read parts of files."""
+        """Return a range of bytes of an object."""
         with self._trouble("read", name):
             return bytes(self._obstore.get_range(self._store(), name, start=start, end=end))
 
@@ -104,7 +110,7 @@ class Storage:
         return obstore
 
     def _settle(self, name: str) -> None:
-        """Onto the disk itself: rows are dropped on the word that they are there. Other stores see to it themselves."""
+        """Sync to disk, because rows are dropped once they are there. Object stores do this themselves."""
         if self.local is None:
             return
         path = self.local / name
@@ -125,15 +131,15 @@ class Storage:
         stores = self._obstore.store
         with self._trouble("open", ""):
             if self.local is not None:
-                # Rows are as private here as in the database.
+                # The files are as private as the database.
                 self.local.mkdir(mode=0o700, parents=True, exist_ok=True)
                 return stores.LocalStore(self.local, mkdir=True)
             prefix = _PREFIXES.get(self.address.partition(":")[0], "AZURE")
-            said = {name: os.environ.get(f"{prefix}_{name.upper()}") for name in _SAID}
+            given = {name: os.environ.get(f"{prefix}_{name.upper()}") for name in _CONNECTION_OPTIONS}
             return stores.from_url(
                 self.address,
                 client_options={"timeout": REQUEST, "connect_timeout": CONNECT}
-                | {name: value for name, value in said.items() if value},
+                | {name: value for name, value in given.items() if value},
                 retry_config={"max_retries": MOST_TRIES, "retry_timeout": TRIES},
             )
 
@@ -145,18 +151,18 @@ class Storage:
         except (errors.BaseError, OSError, ValueError) as error:
             if doing != "write" and isinstance(error, FileNotFoundError | errors.NotFoundError):
                 raise ObjectNotFound(f"{name} is not in the archive at {self.address}") from None
-            # Without its cause, which may repeat what a store says of our credentials.
-            words = first_line(ArchiveUnavailable(_discreet(str(error))))
+            # Without its cause, which may repeat credentials.
+            text = first_line(ArchiveUnavailable(_without_secrets(str(error))))
             did = f"{doing} {name}".strip()
-            raise ArchiveUnavailable(f"the archive at {self.address} could not {did}: {words}") from None
+            raise ArchiveUnavailable(f"the archive at {self.address} could not {did}: {text}") from None
 
 
 class ObjectNotFound(ArchiveUnavailable):
-    """No object of that name."""
+    """There is no object of that name."""
 
 
 def missing(error: ImportError) -> ConfigurationError:
-    """What to install."""
+    """Return an error that says what to install."""
     return ConfigurationError(
         f"the archive needs more packages ({error.name} is missing): pip install 'sereno[archive]'"
     )
@@ -170,12 +176,12 @@ def _sync(path: Path) -> None:
         os.close(opened)
 
 
-def _discreet(words: str) -> str:
-    """Without what the environment says in confidence: some stores repeat it."""
+def _without_secrets(text: str) -> str:
+    """Mask secrets of the environment: some stores repeat them in errors."""
     for name, value in os.environ.items():
         if len(value) >= _SHORTEST_SECRET and _SECRETS.fullmatch(name):
-            words = words.replace(value, MASK)
-    return words
+            text = text.replace(value, MASK)
+    return text
 
 
 def _resolved(address: str, directory: str) -> tuple[str, Path | None]:

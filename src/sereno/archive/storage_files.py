@@ -1,4 +1,4 @@
-"""Some objects of a place as files that can only be read, by fsspec's rules: for programs that read parts of them."""
+"""Objects of a storage as read-only files of an fsspec file system, for programs that read parts of them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,17 +8,17 @@ from sereno.archive.storage import Storage
 from sereno.errors import ArchiveUnavailable, ConfigurationError
 
 PROTOCOL: Final = "archived"
-# Read ahead of what was asked for: the rest of a column is usually next.
+# Bytes to read ahead: the rest of a column usually follows.
 AHEAD = 1024 * 1024
 
 
 def readable(place: Storage, sizes: Mapping[str, int]) -> Any:
-    """Only these, `archived://NAME`, with these lengths. `trouble` of it is what the place last complained about."""
+    """Return a file system of only these objects, `archived://NAME`. Its `trouble` is the storage's last error."""
     try:
         from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError as error:
         raise ConfigurationError(
-            f"questions to the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
+            f"queries of the archive need one more package ({error.name} is missing): pip install 'sereno[query]'"
         ) from None
 
     class Part(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types

@@ -1,4 +1,4 @@
-"""Old rows on their way out. Each step is a transaction and says how far it got: whoever comes next goes on.
+"""Statements of the archiver. Each step is a transaction that records its state, so that the next run can continue.
 
 moved ──▶ planned ──▶ uploaded ──▶ verified ──▶ (grace) ──▶ dropped
 """
@@ -13,7 +13,7 @@ from sereno.database.statement import Operation, Statement, queries
 _sql = queries("archive/store")
 
 ByDays: TypeAlias = Literal["jobs", "fires", "attempts"]
-# What leaves by rows: `jobs` and `fires` are what stood outside of their days.
+# Tables that leave by rows: of `jobs` and `fires`, the rows outside their daily partitions.
 Part: TypeAlias = Literal["dead", "jobs", "deliveries", "events", "fires", "logs"]
 
 
@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FileQuery:
-    """All that is needed to write a file. `query`: of ours; `rising`: columns that mostly grow."""
+    """Everything needed to write a file. `query`: generated SQL; `rising`: columns that mostly grow."""
 
     kind: str
     source: str
@@ -40,7 +40,7 @@ class FileQuery:
 
 @dataclass(frozen=True, slots=True)
 class FileMeasure:
-    """What a file must hold, computed from the table."""
+    """The expected contents of a file, computed from the table."""
 
     rows: int
     keys_hash: str
@@ -56,7 +56,7 @@ class FileMeasure:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRows:
-    """A file as it should lie in its place; `sha256` is None before it was written."""
+    """A file as it should be in the storage; `sha256` is None before it was written."""
 
     number: int
     object: str
@@ -67,19 +67,19 @@ class ArchivedRows:
 
 
 def move_day(kind: ByDays, name: str) -> Operation[int | None]:
-    """The batch that a day became; None where it was empty, or gone already."""
+    """Move a daily partition. Return its batch; None if it was empty or already gone."""
     found: int | None = _first((yield Statement(_sql["move_day"], {"kind": kind, "name": name})))
     return found
 
 
 def move_rows(part: Part, age: float, most: int) -> Operation[int]:
-    """How many rows left; `age` in seconds."""
+    """Move rows older than `age` seconds. Return how many."""
     rows = yield Statement(_sql["move_rows"], {"part": part, "age": age, "most": most})
     return int(rows[0][0])
 
 
 def move_table(name: str, moment: str, age: float, most: int) -> Operation[int]:
-    """How many rows left a table of the user's."""
+    """Move rows of a user's table. Return how many."""
     rows = yield Statement(_sql["move_table"], {"name": name, "moment": moment, "age": age, "most": most})
     return int(rows[0][0])
 
@@ -89,28 +89,28 @@ def without_children() -> Operation[list[int]]:
 
 
 def move_children(batch: int, most: int) -> Operation[tuple[int, bool]]:
-    """Move a page of children, of about so many rows; return how many moved, and whether that was the last page."""
+    """Move a page of children of about `most` rows. Return how many moved, and whether that was the last page."""
     rows = yield Statement(_sql["move_children"], {"batch": batch, "most": most})
     return int(rows[0][0]), bool(rows[0][1])
 
 
 def open_batches() -> Operation[list[tuple[int, str]]]:
-    """Number and kind of those that are not verified."""
+    """Return number and kind of unverified batches."""
     return [(row[0], row[1]) for row in (yield Statement(_sql["open_batches"]))]
 
 
 def plan(batch: int, most: int) -> Operation[None]:
-    """Into which files it goes, of about so many rows; does nothing where that is known."""
+    """Plan the files of a batch, of about `most` rows each; does nothing if they are planned."""
     yield Statement(_sql["plan"], {"batch": batch, "most": most})
 
 
 def open_files() -> Operation[list[tuple[int, int]]]:
-    """Batch and number of each file that is not verified; those that failed before come last."""
+    """Return batch and number of each unverified file; those that failed before come last."""
     return [(row[0], row[1]) for row in (yield Statement(_sql["open_files"]))]
 
 
 def prepare(batch: int, number: int) -> Operation[tuple[FileQuery, FileMeasure] | None]:
-    """How a file is written and what it must hold; None where its rows were dropped meanwhile."""
+    """Return how to write a file and its expected contents; None if its rows were dropped in the meantime."""
     of_file = {"batch": batch, "number": number}
     rows = yield Statement(_sql["recipe"], of_file)
     if not rows:
@@ -122,13 +122,13 @@ def prepare(batch: int, number: int) -> Operation[tuple[FileQuery, FileMeasure] 
 
 
 def uploaded(batch: int, number: int, measured: FileMeasure, name: str, sha256: str, length: int) -> Operation[bool]:
-    """Whether there was anything to write down: not for a file that is verified."""
+    """Record an upload. Return False for a file that is already verified."""
     facts = {"batch": batch, "number": number, "object": name, "sha256": sha256, "bytes": length}
     return bool((yield Statement(_sql["uploaded"], facts | measured.params())))
 
 
 def verified(batch: int, number: int, sha256: str) -> Operation[bool]:
-    """Whether this is the content that was written down."""
+    """Mark a file as verified. Return False if another checksum was recorded."""
     return bool((yield Statement(_sql["verified"], {"batch": batch, "number": number, "sha256": sha256})))
 
 
@@ -137,17 +137,17 @@ def failed(batch: int, number: int, error: str) -> Operation[None]:
 
 
 def not_written(batch: int, number: int, error: str) -> Operation[bool]:
-    """Whether it still waits: somebody else may have verified it meanwhile."""
+    """Record a failure. Return False if another archiver has verified the file in the meantime."""
     return bool((yield Statement(_sql["not_written"], {"batch": batch, "number": number, "error": error})))
 
 
 def reopen(batch: int, number: int) -> Operation[bool]:
-    """Whether its rows are still held, so that it can be written again."""
+    """Reopen a file to be written again. Return False if its rows are no longer held."""
     return bool((yield Statement(_sql["reopen"], {"batch": batch, "number": number})))
 
 
 def settle_batch(batch: int, grace: float) -> Operation[bool]:
-    """Whether all of its files are verified now, and were not before."""
+    """Mark a batch as verified if all of its files are. Return whether it became so now."""
     return bool((yield Statement(_sql["settle_batch"], {"batch": batch, "grace": grace})))
 
 
@@ -160,7 +160,7 @@ def files_of(batch: int) -> Operation[list[ArchivedRows]]:
 
 
 def drop_batch(batch: int) -> Operation[bool]:
-    """Whether it was dropped; an error of PostgreSQL where its files do not hold what the table does."""
+    """Drop a batch. Return whether it was dropped. psycopg.Error if its files differ from the table."""
     return bool(_first((yield Statement(_sql["drop_batch"], {"batch": batch}))))
 
 

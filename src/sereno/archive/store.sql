@@ -1,42 +1,42 @@
--- Old rows on their way out: moved into batches, written to files, read back, and dropped at last.
+-- Archiving of old rows: move them into batches, write files, read them back, and finally drop the batches.
 
 -- name: move_day
--- A whole day of a partitioned table; answers its batch, if it held anything.
+-- Move a daily partition; returns its batch, if it had any rows.
 select sereno.archive_day(%(kind)s, %(name)s);
 
 -- name: move_rows
--- A batch of rows of ours that are older than this.
+-- Move a batch of rows of sereno that are older than this.
 select sereno.archive_rows(%(part)s, sereno.now() - make_interval(secs => %(age)s), %(most)s);
 
 -- name: move_table
--- A batch of rows of a table of the user's.
+-- Move a batch of rows of a user's table.
 select sereno.archive_table(%(name)s, %(moment)s, sereno.now() - make_interval(secs => %(age)s), %(most)s);
 
 -- name: without_children
--- Days whose attempts have not followed yet, because somebody was interrupted in between.
+-- Daily batches whose attempts have not been moved yet, because a run was interrupted.
 select id from sereno.archive_batches where not children_moved and dropped_at is null order by id;
 
 -- name: move_children
--- A page of what hangs on the rows of a batch; answers how many rows moved, and whether that was the last page.
+-- Move a page of the children of a batch; returns how many rows moved, and whether that was the last page.
 select moved, is_done from sereno.archive_children(%(batch)s, %(most)s);
 
 -- name: open_batches
--- Batches that are not verified yet, the oldest first.
+-- Unverified batches, oldest first.
 select id, kind from sereno.archive_batches where verified_at is null order by id;
 
 -- name: plan
--- Into which files a batch goes; does nothing where that is known.
+-- Plan the files of a batch; does nothing if they are planned.
 select sereno.plan_files(%(batch)s, %(most)s);
 
 -- name: open_files
--- Files that nobody has verified; those that failed before come last, so that they hold up no other.
+-- Unverified files; those that failed before come last, so that they do not hold up the others.
 select f.batch_id, f.number
 from sereno.archive_batches b join sereno.archive_files f on f.batch_id = b.id
 where b.verified_at is null and f.verified_at is null
 order by f.failed_at is not null, f.batch_id, f.number;
 
 -- name: recipe
--- All that is needed to write a file.
+-- Everything needed to write a file.
 select b.kind, b.source, b.key_columns, b.time_column, b.columns::text, b.schema_version, f.object, q.query, q.rising
 from sereno.archive_batches b
 join sereno.archive_files f on f.batch_id = b.id and f.number = %(number)s
@@ -44,11 +44,11 @@ cross join lateral sereno.file_query(b.id, f.number) as q
 where b.id = %(batch)s and b.dropped_at is null;
 
 -- name: measure
--- What a file must hold, from the table itself.
+-- The expected contents of a file, from the table itself.
 select rows, keys_hash, content_hash, first_id, last_id, from_at, to_at from sereno.measure_file(%(batch)s, %(number)s);
 
 -- name: uploaded
--- A file lies in its place; whether that is what it should be is not known yet. One that is verified stays so.
+-- A file was uploaded but not verified yet. A verified file is not changed.
 update sereno.archive_files
 set object = %(object)s, rows = %(rows)s, keys_hash = %(keys_hash)s, content_hash = %(content_hash)s,
     first_id = %(first_id)s, last_id = %(last_id)s,
@@ -57,26 +57,26 @@ where batch_id = %(batch)s and number = %(number)s and verified_at is null
 returning 1;
 
 -- name: verified
--- What was read back is what was counted in the table.
+-- The contents read back are those of the table.
 update sereno.archive_files
 set verified_at = coalesce(verified_at, sereno.now()), checked_at = sereno.now(), failed_at = null, error = null
 where batch_id = %(batch)s and number = %(number)s and sha256 = %(sha256)s
 returning 1;
 
 -- name: failed
--- It could not be written, or not be verified: said, and kept in mind until it can.
+-- A file could not be written or verified: recorded until it can.
 update sereno.archive_files set failed_at = coalesce(failed_at, sereno.now()), error = %(error)s, tries = tries + 1
 where batch_id = %(batch)s and number = %(number)s
 returning 1;
 
 -- name: not_written
--- As `failed`, for a file on its way: one that somebody else has verified meanwhile is as it should be.
+-- Like `failed`, for a file that is being written: not if another archiver has verified it in the meantime.
 update sereno.archive_files set failed_at = coalesce(failed_at, sereno.now()), error = %(error)s, tries = tries + 1
 where batch_id = %(batch)s and number = %(number)s and verified_at is null
 returning 1;
 
 -- name: reopen
--- A file that was verified once and is not there any more is written again, as long as its rows are still held.
+-- A verified file that is missing is written again, as long as its rows are still held.
 with held as (
     update sereno.archive_batches set verified_at = null, drop_eligible_at = null
     where id = %(batch)s and dropped_at is null
@@ -87,7 +87,7 @@ where batch_id in (select id from held) and number = %(number)s
 returning 1;
 
 -- name: settle_batch
--- A batch whose files are all verified may be dropped after its grace.
+-- A batch whose files are all verified may be dropped after its grace period.
 update sereno.archive_batches b
 set verified_at = sereno.now(), drop_eligible_at = sereno.now() + make_interval(secs => %(grace)s), error = null
 where id = %(batch)s and verified_at is null and children_moved
@@ -96,17 +96,17 @@ where id = %(batch)s and verified_at is null and children_moved
 returning 1;
 
 -- name: droppable
--- Batches whose grace is over.
+-- Batches whose grace period is over.
 select id from sereno.archive_batches where dropped_at is null and drop_eligible_at <= sereno.now() order by id;
 
 -- name: files_of
--- The files of a batch, as they should lie in their place.
+-- The files of a batch, as they should be in the storage.
 select number, object, bytes, sha256, rows, keys_hash from sereno.archive_files where batch_id = %(batch)s order by number;
 
 -- name: drop_batch
--- Looks once more at all of it, and drops the table.
+-- Check everything once more, and drop the table.
 select sereno.drop_batch(%(batch)s);
 
 -- name: batch_failed
--- Why a batch could not become files, or not be dropped.
+-- Why a batch could not be exported or dropped.
 update sereno.archive_batches set error = %(error)s where id = %(batch)s;

@@ -1,6 +1,6 @@
-"""Archived files are read again, all of them or some, and compared with what the database and their manifests say.
+"""Reads archived files again, all or some of them, and compares them with the database and their manifests.
 
-A file that is broken or gone is marked, and written again by the next export where its rows are still held.
+A broken or missing file is marked; if its rows are still held, the next export writes it again.
 """
 
 import logging
@@ -12,7 +12,7 @@ import msgspec
 
 from sereno.archive import restore_store
 from sereno.archive import store as archive
-from sereno.archive.archiver import Archiver, Said, UnverifiedFile
+from sereno.archive.archiver import Archiver, ReportProgress, UnverifiedFile
 from sereno.archive.manifest import DescribedFile, Manifest, decode, encode
 from sereno.archive.parquet import InvalidParquetFile
 from sereno.archive.restore_store import CheckableFile, FileSelection
@@ -23,17 +23,17 @@ from sereno.errors import ArchiveUnavailable, first_line
 from sereno.settings import Settings
 from sereno.telemetry.log_events import emit
 
-# Asked for at once.
+# Files per query.
 PAGE = 500
-# A place that does not answer so often in a row is down.
+# Consecutive failures after which the storage counts as down.
 DOWN_AFTER = 3
-# Objects that nobody knows, told by name.
-MOST_TOLD = 20
+# Unknown objects that are listed by name.
+MOST_LISTED = 20
 
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What was looked at. `unknown`: how many objects no batch knows; `strangers`: the first of them."""
+    """What was checked. `unknown`: the number of objects that belong to no batch; `strangers`: the first of them."""
 
     files: int = 0
     rows: int = 0
@@ -46,7 +46,7 @@ class VerifyResult:
 
 
 class ArchiveVerifier:
-    """Reads files again. Blocks: it is for a command in the foreground."""
+    """Reads files again. Blocks: meant for a command in the foreground, or a thread."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -57,17 +57,17 @@ class ArchiveVerifier:
     def place(self) -> Storage:
         return self._archiver.place
 
-    def inspect(self, which: FileSelection, sample: int | None, said: Said) -> VerifyResult:
-        """Every file, those of a batch or since a moment, or some by chance; then objects that nobody knows."""
+    def inspect(self, which: FileSelection, sample: int | None, progress: ReportProgress) -> VerifyResult:
+        """Check every file, those of a batch or since a moment, or a random sample; then find unknown objects."""
         done = VerifyResult()
         files, length = self._database.run(restore_store.how_many(which))
         total = min(files, sample) if sample is not None else files
         for file in self._files(which, sample):
-            said(min(1.0, done.files / max(total, 1)), f"{done.files:,} of {total:,} files, {done.bytes:,} bytes")
+            progress(min(1.0, done.files / max(total, 1)), f"{done.files:,} of {total:,} files, {done.bytes:,} bytes")
             self._one(file, done)
         if sample is None and which == FileSelection():
-            said(1.0, f"{length:,} bytes are compared; whose the other objects are")
-            self._look_for_strangers(done)
+            progress(1.0, f"{length:,} bytes are verified; looking for unknown objects")
+            self._find_unknown(done)
         return done
 
     def _files(self, which: FileSelection, sample: int | None) -> Iterator[CheckableFile]:
@@ -82,12 +82,12 @@ class ArchiveVerifier:
     def _one(self, file: CheckableFile, done: VerifyResult) -> None:
         done.files += 1
         try:
-            mended = self._look_at(file)
+            repaired = self._check(file)
         except (UnverifiedFile, ObjectNotFound, InvalidParquetFile) as error:
             self._silent = 0
             self._broken(file, error, done)
         except ArchiveUnavailable as error:
-            # Of a place that does not answer, nobody knows what it holds.
+            # The storage failed: this says nothing about the file.
             done.problems.append(first_line(error))
             self._silent += 1
             if self._silent >= DOWN_AFTER:
@@ -96,41 +96,41 @@ class ArchiveVerifier:
             self._silent = 0
             done.rows += file.rows
             done.bytes += file.bytes
-            done.problems += [mended] if mended else []
+            done.problems += [repaired] if repaired else []
             self._database.run(archive.verified(file.batch, file.number, file.sha256))
 
-    def _look_at(self, file: CheckableFile) -> str | None:
-        """What was wrong beside the file, and is mended."""
+    def _check(self, file: CheckableFile) -> str | None:
+        """Verify a file. Return what was wrong with its manifest and has been repaired."""
         manifest = _manifest(file)
         with scratch("verify") as directory:
             self._archiver.read_back(manifest, directory / "read.parquet")
         try:
-            said = decode(self.place.get_bytes(manifest.name))
+            stored = decode(self.place.get_bytes(manifest.name))
         except (ObjectNotFound, msgspec.DecodeError):
-            said = None
-        if said == manifest:
+            stored = None
+        if stored == manifest:
             return None
         self.place.put_bytes(manifest.name, encode(manifest))
-        return f"{manifest.name} was gone, or said something else than the database: it is written again"
+        return f"{manifest.name} was missing or differed from the database: it was written again"
 
     def _broken(self, file: CheckableFile, error: ArchiveUnavailable, done: VerifyResult) -> None:
-        words = first_line(error)
+        text = first_line(error)
         done.broken += 1
-        self._database.run(archive.failed(file.batch, file.number, words))
+        self._database.run(archive.failed(file.batch, file.number, text))
         if self._database.run(archive.reopen(file.batch, file.number)):
             done.reopened += 1
-            words = f"{words}; its rows are still held: the next export writes it again"
-        done.problems.append(words)
-        emit(logging.ERROR, "archive.unverified", words)
+            text = f"{text}; its rows are still held: the next export writes it again"
+        done.problems.append(text)
+        emit(logging.ERROR, "archive.unverified", text)
 
-    def _look_for_strangers(self, done: VerifyResult) -> None:
+    def _find_unknown(self, done: VerifyResult) -> None:
         names = (name for name in self.place.names() if not name.startswith(EXTRACTS))
         while page := list(islice(names, PAGE)):
             files = {name.removesuffix(".json") for name in page}
             known = self._database.run(restore_store.known(sorted(files)))
-            strangers = [name for name in page if name.removesuffix(".json") not in known]
-            done.unknown += len(strangers)
-            done.strangers += strangers[: MOST_TOLD - len(done.strangers)]
+            unknown = [name for name in page if name.removesuffix(".json") not in known]
+            done.unknown += len(unknown)
+            done.strangers += unknown[: MOST_LISTED - len(done.strangers)]
 
 
 def _manifest(file: CheckableFile) -> Manifest:

@@ -1,6 +1,6 @@
-"""How a call is written for MySQL, MariaDB and SQL Server: names are quoted, values are parameters.
+"""Writes calls for MySQL, MariaDB and SQL Server: names are quoted, values are parameters.
 
-PostgreSQL's is composed by its driver, in the store.
+Calls for PostgreSQL are composed with its driver, in `targets.postgres`.
 """
 
 import re
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from sereno.procedures.procedure import Signature
 
-# A variable of SQL Server cannot be quoted.
+# Names of variables in SQL Server cannot be quoted.
 _VARIABLE = re.compile(r"[^\W\d][\w$#]{0,127}")
 
 
 class Call(NamedTuple):
-    """Statements in their order, each with its values; the last one reads what came out, if anything can."""
+    """Statements in order, each with its values; `after` reads the output parameters, if there are any."""
 
     before: tuple[str, list[Any]] | None
     text: str
@@ -24,17 +24,17 @@ class Call(NamedTuple):
 
 
 def backticked(name: str) -> str:
-    """For MySQL; its driver reads a percent sign as the beginning of a parameter."""
+    """Quote for MySQL; its driver reads a percent sign as the start of a parameter."""
     return "`" + name.replace("`", "``").replace("%", "%%") + "`"
 
 
 def bracketed(name: str) -> str:
-    """For SQL Server."""
+    """Quote for SQL Server."""
     return "[" + name.replace("]", "]]") + "]"
 
 
 def mysql_call(signature: Signature, values: Mapping[str, Any]) -> Call:
-    """By place, because MySQL knows no names in a call. What comes out goes through variables of the connection."""
+    """Pass parameters by position: MySQL has no named ones. Output parameters use variables of the connection."""
     name = f"{backticked(signature.schema)}.{backticked(signature.name)}"
     if signature.kind == "function":
         text = f"select {name}({', '.join('%s' for _ in signature.inputs)}) as result"
@@ -55,11 +55,11 @@ def mysql_call(signature: Signature, values: Mapping[str, Any]) -> Call:
 
 
 def sqlserver_call(signature: Signature, values: Mapping[str, Any]) -> Call:
-    """By name for a procedure, by place for a function. What comes out is selected at the end of the same batch."""
+    """Pass parameters by name to a procedure, by position to a function. Outputs are selected in the same batch."""
     name = f"{bracketed(signature.schema)}.{bracketed(signature.name)}"
     if signature.kind == "function":
         called = f"{name}({', '.join('?' for _ in signature.inputs)})"
-        # Both are ours, and the name is quoted.
+        # Not user input: the name is quoted, the rest is ours.
         text = f"select * from {called}" if signature.returns_set else f"select {called} as result"  # noqa: S608
         return Call(None, text, [values.get(each.name) for each in signature.inputs])
     declared, places, given, outputs = [], [], [], []

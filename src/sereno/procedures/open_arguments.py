@@ -1,4 +1,4 @@
-"""Arguments of a task that takes whatever it is given by name: who knows the names is another database."""
+"""Arguments of a task that accepts any parameters by name: only the procedure's database knows the names."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -13,11 +13,11 @@ _parameters = msgspec.json.Decoder(dict[str, Any])
 
 
 class ProcedureArguments(Arguments):
-    """Any parameters by name. They are checked against the procedure's signature when it is called."""
+    """Any parameters by name, checked against the procedure's signature when it is called."""
 
-    # Not the way of the other tasks, whose functions say what they take.
+    # Does not call the base class, which reads the parameters of a Python function.
     def __init__(self, task: str, target: str, procedure: ProcedureName, words: Collection[str] = ()) -> None:
-        """`words`: the parameters that keys of the task ask for."""
+        """`words`: the parameters that limit keys of the task use."""
         self._task = task
         self.target = target
         self.procedure = procedure
@@ -25,7 +25,7 @@ class ProcedureArguments(Arguments):
         self.context_name = "ctx"
 
     def calls(self, target: str, procedure: ProcedureName) -> bool:
-        """Whether this is the one."""
+        """Return whether the task calls this procedure."""
         return (self.target, self.procedure) == (target, procedure)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int) -> bytes:
@@ -33,7 +33,7 @@ class ProcedureArguments(Arguments):
             raise self._refusal("a procedure takes its parameters by name")
         for name in kwargs:
             if not 0 < len(name) <= LONGEST_PART:
-                raise self._refusal(f"{name!r:.60} is no name of a parameter")
+                raise self._refusal(f"{name!r:.60} is not a name of a parameter")
         raw = stored(dict(kwargs), self._refusal)
         if len(raw) > limit:
             raise self._refusal(
@@ -46,7 +46,7 @@ class ProcedureArguments(Arguments):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Of which only the database knows."""
+        """Return nothing: only the database knows the defaults."""
         return {}
 
     def decode(self, raw: msgspec.Raw | bytes) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Procedures as a person sees and changes them: what may be called, how it stands, and what it brought."""
+"""Operations on procedures: allow, list, show, revoke, and check against their databases."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -35,15 +35,15 @@ DEFAULT_LOCK_TIMEOUT = "10s"
 LONGEST_TIMEOUT = 7 * 86400.0
 LONGEST_NOTE = 2000
 RUNS = 10
-# Of those in our own database, by the doctor.
-MOST_LOOKED_AT = 200
+# Procedures of sereno's own database that `sereno doctor` checks.
+MOST_CHECKED = 200
 
 Standing = Literal["ok", "changed", "gone", "forbidden", "unreachable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """One that may be called, and its newest call that ended well."""
+    """An allowed procedure and its newest successful call."""
 
     allowed: AllowedProcedure
     last: LastRun | None
@@ -51,7 +51,7 @@ class Procedure:
 
 @dataclass(frozen=True, slots=True)
 class ProcedureDetail:
-    """One that may be called, with its newest calls."""
+    """An allowed procedure with its newest calls."""
 
     allowed: AllowedProcedure
     runs: list[RunRow]
@@ -59,7 +59,7 @@ class ProcedureDetail:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a procedure stands in its own database now; `message` says what is wrong with it."""
+    """The state of a procedure in its database; `message` describes the problem."""
 
     target: str
     name: str
@@ -77,44 +77,44 @@ def allow(
     note: str | None = None,
     actor: str | None = None,
 ) -> Operation[AllowedProcedure]:
-    """From now on jobs may call it, as long as it has this signature. Said again, the newest word holds."""
-    who, asked = actor or default_actor(), dict(given or {})
-    check_given(signature, asked)
+    """Allow jobs to call it while it has this signature. A later call replaces an earlier one."""
+    who, facts = actor or default_actor(), dict(given or {})
+    check_given(signature, facts)
     if note is not None and (len(note) > LONGEST_NOTE or "\x00" in note):
         raise InvalidArguments(f"a note has at most {LONGEST_NOTE} characters, without NUL bytes")
     lengths = {"timeout": _length("timeout", timeout), "lock_timeout": _length("lock_timeout", lock_timeout)}
-    made, is_new = yield from store.allow(target, signature, given=asked, note=note, actor=who, **lengths)
-    detail = {"signature": str(signature), "given": asked, "new": is_new, **lengths}
+    made, is_new = yield from store.allow(target, signature, given=facts, note=note, actor=who, **lengths)
+    detail = {"signature": str(signature), "given": facts, "new": is_new, **lengths}
     yield from audit.audit(who, "procedure.allow", _subject(target, signature.full_name), detail)
     return made
 
 
 def list_allowed() -> Operation[list[Procedure]]:
-    """By target and name."""
+    """Return the allowed procedures by target and name."""
     return [Procedure(*line) for line in (yield from store.list_allowed())]
 
 
 def find(target: str, name: str) -> Operation[AllowedProcedure]:
-    """One that may be called, or Refused."""
+    """Return an allowed procedure. Raises Refused if there is none with this name."""
     check_text("target", target)
     allowed = yield from store.find(target, parse_name(name))
     if allowed is None:
-        raise Refused(f"{name:.200} is not allowed on {target}: sereno procedure list")
+        raise Refused(f"{name:.200} is not allowed on {target}: `sereno procedure list` lists those that are")
     return allowed
 
 
 def show(target: str, name: str) -> Operation[ProcedureDetail]:
-    """One that may be called, and what its newest calls brought."""
+    """Return an allowed procedure and the results of its newest calls."""
     allowed = yield from find(target, name)
     return ProcedureDetail(allowed, (yield from store.runs(target, parse_name(name), RUNS)))
 
 
 def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[AllowedProcedure]:
-    """No job calls it any more. What earlier calls brought stays with their jobs."""
+    """Stop jobs from calling it. The results of earlier calls stay with their jobs."""
     check_text("target", target)
     gone = yield from store.revoke(target, parse_name(name))
     if gone is None:
-        raise Refused(f"{name:.200} is not allowed on {target}: sereno procedure list")
+        raise Refused(f"{name:.200} is not allowed on {target}: `sereno procedure list` lists those that are")
     detail = {"signature": str(gone.signature)}
     yield from audit.audit(
         actor or default_actor(), "procedure.revoke", _subject(target, gone.signature.full_name), detail
@@ -123,7 +123,7 @@ def revoke(target: str, name: str, *, actor: str | None = None) -> Operation[All
 
 
 class ProcedureBoard:
-    """Looks into the databases themselves, with the login that calls."""
+    """Reads the catalogues of the databases, with the login that calls procedures."""
 
     def __init__(self, settings: Settings, own_url: Callable[[], str]) -> None:
         self._targets = Targets(settings, own_url)
@@ -135,7 +135,7 @@ class ProcedureBoard:
     async def resolve(
         self, target: str, name: str, *, params: str | None = None, kind: Kind | None = None
     ) -> Signature:
-        """The exact one that is meant; Refused where there is none, or several, or nobody may call it."""
+        """Return the exact signature. Raises Refused if there is none or several, or the login may not call it."""
         procedure = parse_name(name)
         database = self._targets.find(target)
         procedure.check_own(database.dialect, self._targets.own_schemas)
@@ -143,12 +143,12 @@ class ProcedureBoard:
             chosen = choose(await session.resolve(procedure), procedure, params, kind)
             if not await session.may_execute(procedure):
                 raise Refused(
-                    f"the login for procedures may not call {procedure}: grant execute, and usage of its schema"
+                    f"the login for procedures may not call {procedure}: grant execute on it and usage on its schema"
                 )
         return chosen
 
     async def check(self, allowed: AllowedProcedure) -> Finding:
-        """Whether it is still what was allowed."""
+        """Return whether it is still what was allowed."""
         name = allowed.signature.full_name
         try:
             async with self._session(allowed.target) as session:
@@ -160,12 +160,12 @@ class ProcedureBoard:
         if changed is not None:
             return Finding(allowed.target, allowed.name, "changed" if found else "gone", changed)
         if not may:
-            words = f"the login for procedures may not call {name}: grant execute, and usage of its schema"
-            return Finding(allowed.target, allowed.name, "forbidden", words)
+            text = f"the login for procedures may not call {name}: grant execute on it and usage on its schema"
+            return Finding(allowed.target, allowed.name, "forbidden", text)
         return Finding(allowed.target, allowed.name, "ok", str(allowed.signature))
 
     async def check_params(self, allowed: AllowedProcedure, params: Mapping[str, Any]) -> None:
-        """InvalidArguments unless a call with these would begin; nothing is run."""
+        """Raise InvalidArguments unless a call with these parameters would start. Runs nothing."""
         async with self._session(allowed.target) as session:
             found = await session.resolve(allowed.signature.full_name)
             changed = still(allowed.signature, found)
@@ -181,14 +181,12 @@ class ProcedureBoard:
                 await session.check_login()
                 yield session
         except psycopg.Error as error:
-            raise DatabaseUnavailable(
-                f"the target {target} did not answer: {error.diag.message_primary or error}"
-            ) from error
+            raise DatabaseUnavailable(f"the target {target} failed: {error.diag.message_primary or error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ProcedureChecks:
-    """How many are in our own database and how many elsewhere; and which of the first are not what was allowed."""
+    """How many procedures are in sereno's own database and in others; and which of the former have changed."""
 
     here: int
     elsewhere: int
@@ -196,11 +194,11 @@ class ProcedureChecks:
 
 
 def standings() -> Operation[ProcedureChecks]:
-    """Looked up in the catalogue of our own database, by whoever asks; nothing else is connected to."""
+    """Check the procedures of sereno's own database in its catalogue. Connects to no other database."""
     allowed = [line for line, _ in (yield from store.list_allowed())]
     ours = [line for line in allowed if line.target == HERE]
     wrong = []
-    for line in ours[:MOST_LOOKED_AT]:
+    for line in ours[:MOST_CHECKED]:
         changed = still(line.signature, (yield from store.resolve(line.signature.full_name)))
         if changed is not None:
             wrong.append(changed)
@@ -210,7 +208,7 @@ def standings() -> Operation[ProcedureChecks]:
 def _length(name: str, value: Duration) -> float:
     length = seconds(value)
     if not 0 < length <= LONGEST_TIMEOUT:
-        raise InvalidArguments(f"{name} is more than nothing and at most a week")
+        raise InvalidArguments(f"{name} must be more than 0 and at most a week")
     return length
 
 

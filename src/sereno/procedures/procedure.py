@@ -1,7 +1,7 @@
-"""A stored procedure that a job may call: its name, its exact signature, and whether what a job brings fits it.
+"""A stored procedure that a job may call: its name, its exact signature, and the check of a job's parameters.
 
-A name is written as the catalogue of its database has it, letter by letter: `reporting.close_day`, or with quotes where
-it is no plain word: `"Month End".close_day`. It is never put into SQL as it was written.
+A name is written exactly as in the catalogue of its database: `reporting.close_day`, or quoted where it is not a plain
+identifier: `"Month End".close_day`. The written text is never put into SQL.
 """
 
 import re
@@ -14,15 +14,15 @@ from sereno.errors import InvalidArguments, Refused
 
 Kind = Literal["function", "procedure"]
 Mode = Literal["in", "out", "inout", "variadic", "table"]
-# What JSON has to look like: one value, a list, an object, or anything at all.
+# The JSON that a parameter accepts: one value, a list, an object, or anything.
 Shape = Literal["value", "list", "record", "json"]
 Dialect = Literal["postgresql", "mysql", "sqlserver"]
 
-# The target that is the product's own database.
+# Name of the target that is sereno's own database.
 HERE = "here"
-# No database has longer ones.
+# Longest part of a name in characters; no supported database allows more.
 LONGEST_PART = 128
-# What a parameter can be given of the job itself.
+# Facts of a job that can be passed as a parameter.
 FACTS = ("job", "attempt", "tenant", "trace", "planned_at")
 TASK_PREFIX = "procedure."
 
@@ -37,7 +37,7 @@ _SYSTEM: Mapping[Dialect, frozenset[str]] = {
 
 
 class ProcedureName(NamedTuple):
-    """A schema and a name in it."""
+    """A schema and a name inside it."""
 
     schema: str
     name: str
@@ -46,20 +46,20 @@ class ProcedureName(NamedTuple):
         return f"{_written(self.schema)}.{_written(self.name)}"
 
     def check_own(self, dialect: Dialect, ours: Sequence[str] = ()) -> None:
-        """Refused for what belongs to the database itself, or to us: nobody means a job to read the server's files."""
+        """Refuse names of the database itself or of sereno: a job must not, say, read the files of the server."""
         schema = self.schema.lower()
-        # SQL Server takes a name that begins so for one of its own, whatever schema is written before it.
+        # SQL Server resolves names with this prefix to its system procedures, whatever the schema.
         is_taken = dialect == "sqlserver" and self.name.lower().startswith("sp_")
         is_taken = is_taken or (dialect == "postgresql" and schema.startswith("pg_"))
         if schema in _SYSTEM[dialect] or self.schema in ours or is_taken:
             raise Refused(
-                f"{self} belongs to the database or to sereno, and cannot be allowed: "
+                f"{self} belongs to the database or to sereno and cannot be allowed: "
                 "write a procedure of your own that calls it, and allow that one"
             )
 
 
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One parameter, with its type as the catalogue writes it."""
+    """One parameter, with its type as in the catalogue."""
 
     name: str
     type: str
@@ -74,9 +74,9 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that has to stay the same for a procedure to stay allowed; its body may change.
+    """Everything that must stay the same for a procedure to stay allowed; its body may change.
 
-    `definer`: with whose rights it runs, unless it runs with the caller's own. `unfit`: why no job can call it.
+    `definer`: whose privileges it runs with, if not the caller's. `unfit`: why no job can call it.
     """
 
     kind: Kind
@@ -102,7 +102,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def params(self) -> str:
-        """What tells it from others of its name: `day date, amounts numeric[]`."""
+        """Return what distinguishes it from overloads: `day date, amounts numeric[]`."""
         return ", ".join(f"{_written(each.name)} {each.type}" for each in self.inputs)
 
     def __str__(self) -> str:
@@ -113,13 +113,13 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse_name(text: str) -> ProcedureName:
-    """`schema.name`, or InvalidArguments that says how it is written."""
+    """Parse `schema.name`. InvalidArguments describes the format."""
     first = _PART.match(text)
     second = _PART.match(text, first.end() + 1) if first and text[first.end() : first.end() + 1] == "." else None
     if first is None or second is None or second.end() != len(text):
         raise InvalidArguments(
-            f"{text!r:.80} is no name of a procedure: write schema.name, such as reporting.close_day, "
-            'and quote what is no plain word: "Month End".close_day'
+            f"{text!r:.80} is not a name of a procedure: write schema.name, such as reporting.close_day, "
+            'and quote what is not a plain identifier: "Month End".close_day'
         )
     parts = [(found[1] or "").replace('""', '"') or found[2] for found in (first, second)]
     for part in parts:
@@ -133,7 +133,7 @@ def _check_part(part: str) -> None:
     try:
         part.encode()
     except UnicodeEncodeError:
-        raise InvalidArguments(f"{part!r:.60} holds a lone surrogate, which no name can") from None
+        raise InvalidArguments(f"{part!r:.60} contains a lone surrogate, which is not allowed in a name") from None
 
 
 def _written(part: str) -> str:
@@ -141,18 +141,18 @@ def _written(part: str) -> str:
 
 
 def choose(found: Sequence[Signature], name: ProcedureName, params: str | None, kind: Kind | None) -> Signature:
-    """The one that is meant, or Refused with all there are."""
+    """Return the only match. Refused lists the candidates if there is none or more than one."""
     if not found:
-        raise Refused(f"there is no function or procedure {name}: names are written as the catalogue has them")
+        raise Refused(f"there is no function or procedure {name}: write the name exactly as in the catalogue")
     wanted = [each for each in found if kind in (None, each.kind)]
     if params is not None:
         wanted = [each for each in wanted if _folded(params) in (_folded(each.params), _folded(_types(each)))]
     if len(wanted) != 1:
-        how = "none of them is that one" if not wanted else "say which with --params" + ("" if kind else " or --kind")
+        how = "none of them matches" if not wanted else "choose one with --params" + ("" if kind else " or --kind")
         if len(found) == 1:
             raise Refused(_other(found[0]))
         several = "".join(f"\n  {each.kind} {name} --params '{each.params}'" for each in found)
-        raise Refused(f"{name} is there {len(found)} times, and {how}:{several}")
+        raise Refused(f"{name} exists {len(found)} times, and {how}:{several}")
     (chosen,) = wanted
     if chosen.unfit:
         raise Refused(f"no job can call {chosen}: {chosen.unfit}")
@@ -160,7 +160,7 @@ def choose(found: Sequence[Signature], name: ProcedureName, params: str | None, 
 
 
 def _other(only: Signature) -> str:
-    return f"{only.full_name} is there, and is another one: {only.kind} {only.full_name} --params '{only.params}'"
+    return f"{only.full_name} exists, but differs: {only.kind} {only.full_name} --params '{only.params}'"
 
 
 def _types(signature: Signature) -> str:
@@ -172,31 +172,31 @@ def _folded(params: str) -> str:
 
 
 def still(allowed: Signature, found: Sequence[Signature]) -> str | None:
-    """What is no longer as it was allowed; None when nothing is."""
+    """Return how the procedure differs from what was allowed; None if it does not."""
     if allowed in found:
         return None
     if not found:
-        return f"{allowed.full_name} is gone: it was {allowed}"
+        return f"{allowed.full_name} no longer exists: it was {allowed}"
     is_now = "; ".join(map(str, found))
-    return f"{allowed.full_name} is no longer what was allowed: it was {allowed}; it is now {is_now}"
+    return f"{allowed.full_name} has changed since it was allowed: it was {allowed}; it is now {is_now}"
 
 
 def check_given(signature: Signature, given: Mapping[str, str]) -> None:
-    """InvalidArguments unless each of these parameters is there and is given a fact that jobs have."""
+    """Raise InvalidArguments unless each parameter exists and each fact is one that jobs have."""
     inputs = {each.name for each in signature.inputs}
     for name, fact in given.items():
         if name not in inputs:
             raise InvalidArguments(f"{signature.full_name} has no parameter {name!r:.60}; it takes {_takes(signature)}")
         if fact not in FACTS:
-            raise InvalidArguments(f"{name}={fact:.60}: a job can give {', '.join(FACTS)}")
+            raise InvalidArguments(f"{name}={fact:.60}: the facts of a job are {', '.join(FACTS)}")
 
 
 def check_params(
     signature: Signature, params: Mapping[str, Any], given: Mapping[str, str], *, is_only: bool = True
 ) -> None:
-    """InvalidArguments with everything that is wrong: unknown, missing, not theirs to set, or of another shape.
+    """Raise InvalidArguments with everything that is wrong: unknown, missing, set by the job, or of another shape.
 
-    `is_only`: there is no other of this name. Where there is, nothing may be left out: the database would choose.
+    `is_only`: there are no overloads. If there are, every parameter must be given, or the database would choose.
     """
     wrong = []
     inputs = {each.name: each for each in signature.inputs}
@@ -204,16 +204,16 @@ def check_params(
         if name not in inputs:
             wrong.append(f"there is no parameter {name!r:.60}")
         elif name in given:
-            wrong.append(f"{name} is the job's {given[name]}, and cannot be set")
+            wrong.append(f"{name} is filled with the job's {given[name]} and cannot be set")
         elif not _fits(inputs[name].shape, value):
-            wrong.append(f"{name}: {_shape_of(value)} is no {inputs[name].type}")
+            wrong.append(f"{name}: {_shape_of(value)} is not a {inputs[name].type}")
     for name, parameter in inputs.items():
         if name in params or name in given:
             continue
         if not parameter.has_default:
             wrong.append(f"{name} ({parameter.type}) is missing")
         elif not is_only:
-            wrong.append(f"{name} ({parameter.type}) cannot be left out, because there are others of this name")
+            wrong.append(f"{name} ({parameter.type}) cannot be left out, because there are overloads of this name")
     if wrong:
         raise InvalidArguments(f"{signature.full_name}: {'; '.join(wrong)}. It takes {_takes(signature)}")
 
@@ -227,7 +227,7 @@ def _fits(shape: Shape, value: Any) -> bool:
         case "json":
             return True
         case "list":
-            # The database's own way to write one, as a text, is as good.
+            # The database's own text form of a list is accepted too.
             return value is None or isinstance(value, list | str)
         case "record":
             return value is None or isinstance(value, dict | str)

@@ -1,4 +1,4 @@
-"""What a call brought, in as many words as a job's history keeps."""
+"""The result of a call, limited to what a job's history stores."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -10,19 +10,20 @@ import msgspec
 
 from sereno.error_text import storable
 
-# Of the rows, so many are kept, and no more bytes than these; the others are counted.
+# Rows and bytes of rows that are stored; the others are counted.
 MOST_ROWS = 100
 MOST_BYTES = 64 * 1024
-# One value of a row.
+# Characters of one value.
 LONGEST_TEXT = 4000
-# Of what the procedure says while it runs.
+# Notices of the procedure that are stored, and characters of each.
 MOST_NOTICES = 100
 LONGEST_NOTICE = 1000
+# Levels of nested values.
 DEEPEST = 20
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something that the database said during a call."""
+    """A message of the database during a call."""
 
     severity: str
     message: str
@@ -36,15 +37,15 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`row_count`: of all rows that came, or that were changed, where the database says so. `unheard`: more notices."""
+    """`row_count`: all rows returned or changed, if the database reports it. `omitted`: notices beyond the limit."""
 
     rows: list[Any] = []
     row_count: int | None = None
     notices: list[Notice] = []
-    unheard: int = 0
+    omitted: int = 0
 
-    def kept(self) -> dict[str, Any]:
-        """For the job's history: never more than it should hold."""
+    def for_history(self) -> dict[str, Any]:
+        """Return the result for the job's history, within its limits."""
         rows: list[Any] = []
         size = 0
         for row in self.rows[:MOST_ROWS]:
@@ -55,37 +56,37 @@ class Result(msgspec.Struct, frozen=True):
         found: dict[str, Any] = {"rows": rows, "row_count": self.row_count, "notices": list(map(str, self.notices))}
         if len(rows) < max(len(self.rows), (self.row_count or 0) if self.rows else 0):
             found["rows_left_out"] = max(len(self.rows), self.row_count or 0) - len(rows)
-        if self.unheard:
-            found["notices_left_out"] = self.unheard
+        if self.omitted:
+            found["notices_left_out"] = self.omitted
         return found
 
 
 class Notices:
-    """Collects what is said, and no more of it than anybody reads."""
+    """Collects notices up to a limit and counts the others."""
 
     def __init__(self) -> None:
-        self.heard: list[Notice] = []
-        self.unheard = 0
+        self.collected: list[Notice] = []
+        self.omitted = 0
 
     def add(self, severity: str, message: str) -> None:
-        if len(self.heard) >= MOST_NOTICES:
-            self.unheard += 1
+        if len(self.collected) >= MOST_NOTICES:
+            self.omitted += 1
         else:
-            self.heard.append(Notice(storable(severity, 20), storable(message, LONGEST_NOTICE)))
+            self.collected.append(Notice(storable(severity, 20), storable(message, LONGEST_NOTICE)))
 
 
 def plain_row(columns: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
-    """A row by the names of its columns, as JSON can hold it."""
+    """Return a row as a JSON object by column name."""
     return {storable(name, 200): plain(value) for name, value in zip(columns, values, strict=True)}
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON can hold it: what JSON has no word for becomes text."""
+    """Return a value as JSON; types that JSON does not have become text."""
     match value:
         case None | bool():
             return value
         case int():
-            # Others read JSON numbers as floats.
+            # Other languages read JSON numbers as floats.
             return value if abs(value) < 2**53 else str(value)
         case float():
             return value if value - value == 0 else str(value)

@@ -1,4 +1,4 @@
-"""The list of procedures that jobs may call, and what each call brought."""
+"""Statements for allowed procedures, their signatures in the catalogue, and the results of calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from sereno.procedures.procedure import Parameter, ProcedureName, Shape, Signatu
 _sql = queries("procedures/store")
 
 MOST = 1000
-# Runs that are past their time, at most so many with each new one.
+# Expired results that are deleted with each new one.
 SWEEP = 10
-# A retention may be any number of days; a calendar ends.
+# Upper bound of the retention in days; an interval beyond the calendar would be an error.
 MOST_DAYS = 100_000
-_NEEDS_MORE = "it has a parameter without a name, and JSON is given by name"
+_NEEDS_MORE = "it has a parameter without a name, and JSON parameters are passed by name"
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedProcedure:
-    """A procedure that jobs may call. `given`: parameters that get a fact of the job. Timeouts are in seconds."""
+    """A procedure that jobs may call. `given`: parameters filled with a fact of the job. Timeouts in seconds."""
 
     target: str
     name: str
@@ -39,7 +39,7 @@ class AllowedProcedure:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The newest call that ended well, by the job that made it."""
+    """The newest successful call and its job."""
 
     job_id: int
     attempt: int
@@ -49,7 +49,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A call that ended well, and what it brought."""
+    """A successful call and its result."""
 
     job_id: int
     attempt: int
@@ -73,7 +73,7 @@ def allow(
     note: str | None,
     actor: str,
 ) -> Operation[tuple[AllowedProcedure, bool]]:
-    """As it stands now, and whether it is new on the list."""
+    """Return the procedure as allowed, and whether it is new."""
     rows = yield Statement(
         _sql["allow"],
         {
@@ -106,7 +106,7 @@ def list_allowed(most: int = MOST) -> Operation[list[tuple[AllowedProcedure, Las
 
 
 def runs(target: str, name: ProcedureName, most: int = 10) -> Operation[list[RunRow]]:
-    """The newest first."""
+    """Return the newest calls first."""
     rows = yield Statement(_sql["runs"], {"target": target, "name": str(name), "most": most})
     return [_run.decode(row[0]) for row in rows]
 
@@ -114,7 +114,7 @@ def runs(target: str, name: ProcedureName, most: int = 10) -> Operation[list[Run
 def keep_run(
     fence: tuple[int, int, int], allowed: AllowedProcedure, seconds: float, result: Mapping[str, Any], days: int
 ) -> Operation[None]:
-    """What a call brought, unless the attempt has lost its job. `days`: how long such rows are kept."""
+    """Store the result of a call, unless the attempt has lost its job. `days`: retention of such rows."""
     job_id, attempt, session = fence
     rows = yield Statement(
         _sql["keep_run"],
@@ -131,17 +131,17 @@ def keep_run(
         },
     )
     if not rows:
-        raise LeaseLost(f"job {job_id}: attempt {attempt} is no longer ours, what its procedure brought is not kept")
+        raise LeaseLost(f"job {job_id}: attempt {attempt} has lost its lease, so its procedure's result is not stored")
 
 
 def resolve(name: ProcedureName) -> Operation[list[Signature]]:
-    """Every function and procedure of this name in the database that is asked, a PostgreSQL."""
+    """Return every function and procedure of this name in the connected PostgreSQL."""
     rows = yield Statement(_sql["resolve"], {"schema": name.schema, "name": name.name})
     return [_signature(name, _found.decode(row[0])) for row in rows]
 
 
 def login(schemas: list[str]) -> Operation[tuple[str, str | None, str | None, str | None]]:
-    """The login; a superuser, a powerful role, and a table in `schemas` that it can get at."""
+    """Return the login, and a superuser role, a powerful role, and a table in `schemas` that it can use, if any."""
     user, superuser, power, table = (yield Statement(_sql["login"], {"schemas": schemas}))[0]
     return user, superuser, power, table
 
@@ -159,7 +159,7 @@ class _Type(msgspec.Struct):
 
 
 class _Found(msgspec.Struct):
-    """A line of pg_proc."""
+    """A row of pg_proc."""
 
     kind: str
     definer: str | None
@@ -198,15 +198,15 @@ def _signature(name: ProcedureName, found: _Found) -> Signature:
 
 
 def _unfit(found: _Found, parameters: tuple[Parameter, ...], returned: _Type) -> str | None:
-    asked = [each for each in parameters if each.mode != "table" and (each.mode != "out" or found.kind == "p")]
-    if not all(each.name for each in asked):
+    named = [each for each in parameters if each.mode != "table" and (each.mode != "out" or found.kind == "p")]
+    if not all(each.name for each in named):
         return _NEEDS_MORE
     unknown = [each.type for each in found.types[1:] if each.kind == "p"]
     if unknown:
-        return f"nothing in JSON is of type {unknown[0]}"
+        return f"JSON has no equivalent of the type {unknown[0]}"
     columns = any(each.mode in ("out", "inout", "table") for each in parameters)
     if returned.kind == "p" and found.kind == "f" and returned.type != "void" and not columns:
-        return f"what it returns, {returned.type}, has no columns that could be read"
+        return f"its return type {returned.type} has no columns that could be read"
     return None
 
 

@@ -1,7 +1,7 @@
--- Stored procedures that jobs may call, what is known of them in the catalogue, and what each call brought.
+-- Stored procedures that jobs may call, their signatures in the catalogue, and the results of calls.
 
 -- name: allow
--- The newest word holds. Says whether it was allowed before.
+-- Replaces an earlier entry. Returns whether there was one.
 with before as materialized (select true as was from sereno.procedures where target = %(target)s and name = %(name)s)
 insert into sereno.procedures (target, name, signature, given, timeout, lock_timeout, note, allowed_by)
 values (%(target)s, %(name)s, %(signature)s::text::jsonb, %(given)s::text::jsonb, %(timeout)s, %(lock_timeout)s, %(note)s, %(actor)s)
@@ -12,15 +12,15 @@ set signature = excluded.signature, given = excluded.given, timeout = excluded.t
 returning row_to_json(procedures)::text, (select count(*) from before);
 
 -- name: revoke
--- No job calls it any more; what earlier calls brought stays.
+-- Stop jobs from calling it; the results of earlier calls stay.
 delete from sereno.procedures where target = %(target)s and name = %(name)s returning row_to_json(procedures)::text;
 
 -- name: find
--- The one that a job means.
+-- One allowed procedure.
 select row_to_json(procedures)::text from sereno.procedures where target = %(target)s and name = %(name)s;
 
 -- name: list
--- All of them, each with its newest call that ended well.
+-- All allowed procedures, each with its newest successful call.
 select row_to_json(p)::text, row_to_json(last)::text
 from (select * from sereno.procedures order by target, name limit %(most)s) as p
 left join lateral (
@@ -31,15 +31,15 @@ left join lateral (
 order by p.target, p.name;
 
 -- name: runs
--- The newest calls of one that ended well.
+-- The newest successful calls of a procedure.
 select row_to_json(r)::text
 from (select job_id, attempt, seconds, finished_at, sereno.shown(result) as result from sereno.procedure_runs
       where target = %(target)s and name = %(name)s
       order by finished_at desc limit %(most)s) as r;
 
 -- name: keep_run
--- Written by the attempt that holds the job, and by no other. A few that are past their time leave with it, so that
--- nobody has to sweep here.
+-- Written only by the attempt that holds the job. A few expired rows are deleted with it, so that no other process has
+-- to clean up this table.
 with old as materialized (
     select job_id, attempt from sereno.procedure_runs
     where finished_at < sereno.now() - make_interval(days => %(days)s)
@@ -57,8 +57,8 @@ on conflict (job_id, attempt) do update set result = excluded.result
 returning job_id;
 
 -- name: resolve
--- Every function and procedure of exactly this name, whoever asks. The first type is what it returns, the others are
--- those of its parameters, written so that they mean the same on every search path.
+-- Every function and procedure of exactly this name, callable or not. The first type is the return type, the others are
+-- those of the parameters, written independently of the search path.
 select json_build_object(
     'kind', p.prokind, 'definer', case when p.prosecdef then pg_get_userbyid(p.proowner) end, 'returns_set', p.proretset,
     'names', coalesce(p.proargnames, '{}'), 'modes', coalesce(p.proargmodes::text[], '{}'), 'defaults', p.pronargdefaults,
@@ -81,8 +81,8 @@ order by p.oid
 limit 100;
 
 -- name: login
--- Who calls; and what that login can do that no procedure should be able to, by itself or by a role that it can become:
--- `SET ROLE` and `RESET ROLE` are open to whatever it calls.
+-- The login, and what it can do that no procedure should be able to, itself or through a role that it can become:
+-- `SET ROLE` and `RESET ROLE` are available to every procedure that it calls.
 with mine as materialized (
     select oid, rolname, rolsuper, rolcreaterole, rolreplication, rolbypassrls
     from pg_catalog.pg_roles where pg_has_role(session_user, oid, 'member')
@@ -103,7 +103,7 @@ select session_user::text,
         order by 1 limit 1);
 
 -- name: may_execute
--- Whether the login may call one of this name at all, and look into its schema.
+-- Whether the login may call a procedure of this name and use its schema.
 select has_schema_privilege(n.oid, 'usage') and bool_or(has_function_privilege(p.oid, 'execute'))
 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname = %(schema)s and p.proname = %(name)s

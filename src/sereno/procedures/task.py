@@ -1,10 +1,10 @@
 """A stored procedure as a task: what a worker does for a job that calls one.
 
-    allowed? ▶ connect as the login for procedures ▶ is the login harmless? ▶ still what was allowed? ▶ do the
-    parameters fit? ▶ call it ▶ keep what it brought
+    allowed? ▶ connect with the login for procedures ▶ is the login safe? ▶ signature unchanged? ▶ do the
+    parameters fit? ▶ call it ▶ store the result
 
-Whatever is wrong before the call ends the job as dead, with nothing run. What goes wrong with the connection, or in the
-procedure itself, is retried as the task says.
+An error before the call makes the job dead, and nothing has run. An error of the connection or in the procedure itself
+is retried according to the task's retry policy.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from sereno.procedures.targets.contract import Session, Timeouts
 from sereno.telemetry.log_events import emit
 from sereno.worker.context import Context
 
-# Seconds between tries to write down what a call brought.
+# Delays in seconds between attempts to store the result of a call.
 KEEP_AGAIN_AFTER = (0.2, 1.0, 3.0)
 
 
 class ProcedureOptions(TypedDict, total=False):
-    """How the jobs of a procedure run. `tenant`: whose they are. The others are those of `@app.task`.
+    """How the jobs of a procedure run. `tenant` owns them. The others are those of `@app.task`.
 
-    `timeout`: none by default, because a call has one of its own, which whoever allowed it has chosen.
-    `tenants`: False by default: no token of one tenant can have the procedure run over HTTP.
+    `timeout`: none by default, because a call has its own, set when the procedure was allowed.
+    `tenants`: False by default: no tenant's token can run the procedure over HTTP.
     """
 
     target: str
@@ -61,7 +61,7 @@ class ProcedureOptions(TypedDict, total=False):
 
 
 def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[TaskDefinition, JobOptions]:
-    """The task that calls it, and what its jobs have in common. Nothing connects."""
+    """Return the task that calls the procedure, and the common options of its jobs. Does not connect."""
     target = options.get("target", HERE)
     try:
         procedure = parse_name(name)
@@ -69,7 +69,7 @@ def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[
         raise ConfigurationError(str(error)) from None
     task = options.get("task") or _task_name(target, procedure)
 
-    # Inside, so that a job whose process died is not started in one of its own: it is not to blame for that.
+    # Async, so that a job whose process died is not isolated in a process of its own: the procedure did not cause it.
     async def call(ctx: Context, params: dict[str, Any]) -> None:
         await _call(database, ctx, target, procedure, params)
 
@@ -98,11 +98,11 @@ def declared(database: Database, name: str, options: ProcedureOptions) -> tuple[
 
 
 def _task_name(target: str, procedure: ProcedureName) -> str:
-    """`procedure.reporting.close_day`; of another database, with its name before."""
+    """Return `procedure.reporting.close_day`; for another database, with the target's name before the schema."""
     parts = [*([] if target == HERE else [target]), *procedure]
     if not all(part.replace("_", "").isalnum() and part.isascii() for part in procedure):
         raise ConfigurationError(
-            f'{procedure} makes no name for a task: give it one, as in app.procedure(…, task="close_day")'
+            f'{procedure} cannot be used as a task name: give it one, as in app.procedure(…, task="close_day")'
         )
     return TASK_PREFIX + ".".join(parts)
 
@@ -121,20 +121,20 @@ async def _call(database: Database, ctx: Context, target: str, name: ProcedureNa
                 allowed.signature, values, Timeouts(allowed.timeout, allowed.lock_timeout), notices
             )
         finally:
-            _tell(ctx, notices)
-    await _keep(database, ctx, allowed, monotonic() - began, result)
+            _log_notices(ctx, notices)
+    await _store_run(database, ctx, allowed, monotonic() - began, result)
 
 
 async def prepared(
     session: Session, allowed: AllowedProcedure, params: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The values for the call; Dead where it is not what was allowed, or the parameters do not fit."""
+    """Return the values for the call. Raises Dead if the signature has changed or the parameters do not fit."""
     await session.check_login()
     signature: Signature = allowed.signature
     found = await session.resolve(signature.full_name)
     changed = still(signature, found)
     if changed is not None:
-        raise Dead(f"{changed}. Look at it, then: sereno procedure allow '{allowed.name}'{_on(allowed.target)}")
+        raise Dead(f"{changed}. Review it, then run: sereno procedure allow '{allowed.name}'{_on(allowed.target)}")
     try:
         check_params(signature, params, allowed.given, is_only=len(found) == 1)
         given = {name: facts[fact] for name, fact in allowed.given.items()}
@@ -153,33 +153,35 @@ def _facts(ctx: Context) -> dict[str, Any]:
     }
 
 
-def _tell(ctx: Context, notices: Notices) -> None:
-    """What it said, in the log, with the job that it belongs to."""
+def _log_notices(ctx: Context, notices: Notices) -> None:
+    """Log the notices of the procedure with the fields of its job."""
     of_job = _of_job(ctx)
-    for notice in notices.heard:
+    for notice in notices.collected:
         level = logging.WARNING if notice.is_warning else logging.INFO
         emit(level, "procedure.notice", str(notice), **of_job)
-    if notices.unheard:
-        emit(logging.INFO, "procedure.notice", f"and {notices.unheard:,} more notices", **of_job)
+    if notices.omitted:
+        emit(logging.INFO, "procedure.notice", f"and {notices.omitted:,} more notices", **of_job)
 
 
-async def _keep(database: Database, ctx: Context, allowed: AllowedProcedure, seconds: float, result: Result) -> None:
-    """It has run: that its result cannot be written down is no reason to run it again."""
-    kept, days = result.kept(), database.settings.keep_history_days
+async def _store_run(
+    database: Database, ctx: Context, allowed: AllowedProcedure, seconds: float, result: Result
+) -> None:
+    """Store the result. If that fails, the job still succeeds: the procedure has run and must not run again."""
+    stored, days = result.for_history(), database.settings.keep_history_days
     for wait in (*KEEP_AGAIN_AFTER, None):
         try:
-            await database.arun_one(procedures.keep_run(ctx.fence, allowed, seconds, kept, days))
+            await database.arun_one(procedures.keep_run(ctx.fence, allowed, seconds, stored, days))
             return
         except (DatabaseUnavailable, psycopg.Error) as error:
             if wait is None or not isinstance(error, DatabaseUnavailable):
-                words = f"job {ctx.job_id}: what {allowed.name} brought could not be kept: {error}"
-                emit(logging.WARNING, "procedure.unkept", words, **_of_job(ctx))
+                text = f"job {ctx.job_id}: the result of {allowed.name} could not be stored: {error}"
+                emit(logging.WARNING, "procedure.unkept", text, **_of_job(ctx))
                 return
             await asyncio.sleep(wait)
 
 
 def _of_job(ctx: Context) -> dict[str, Any]:
-    """What a line of the log says of the job."""
+    """Return the log fields of the job."""
     return dict(ctx.log.extra or {})
 
 

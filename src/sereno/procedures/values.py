@@ -1,4 +1,4 @@
-"""JSON as values of a type, for databases that would rather guess than refuse: MySQL, MariaDB and SQL Server."""
+"""Converts JSON strictly into typed values, for databases that convert leniently: MySQL, MariaDB and SQL Server."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _LENGTH = re.compile(r"\(\s*(\d+)")
 _WORDS = re.compile(r"'((?:[^']|'')*)'")
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
 _BITS: Mapping[str, int] = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
-# What JSON has words for. Anything else cannot be given to a procedure.
+# Types with an equivalent in JSON. Other types cannot be passed to a procedure.
 KNOWN = frozenset(
     {
         *_BITS, "bool", "boolean", "bit", "year", "decimal", "dec", "numeric", "money", "smallmoney", "float", "real",
@@ -29,13 +29,13 @@ KNOWN = frozenset(
 
 
 def word_of(written: str) -> str:
-    """The first word of a type: `decimal(10,2) unsigned` is a decimal."""
+    """Return the first word of a type: `decimal(10,2) unsigned` is a decimal."""
     found = re.match(r"\w+", written.strip().lower())
     return found[0] if found else ""
 
 
 def converted(signature: Signature, params: Mapping[str, Any], *, unsigned_bytes: bool = False) -> dict[str, Any]:
-    """The values in Python's types, or InvalidArguments. `unsigned_bytes`: a tinyint holds 0 to 255."""
+    """Return the values as Python types. Raises InvalidArguments. `unsigned_bytes`: a tinyint is 0 to 255."""
     values = {}
     for each in signature.inputs:
         if each.name in params:
@@ -43,7 +43,7 @@ def converted(signature: Signature, params: Mapping[str, Any], *, unsigned_bytes
                 values[each.name] = _value(each, params[each.name], unsigned_bytes)
             except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
                 raise InvalidArguments(
-                    f"{signature.full_name}: {each.name}: {params[each.name]!r:.60} is no {each.type}"
+                    f"{signature.full_name}: {each.name}: {params[each.name]!r:.60} is not a {each.type}"
                     + (f": {error}" if str(error) and not isinstance(error, InvalidOperation) else "")
                 ) from None
     return values
@@ -53,11 +53,11 @@ def _value(parameter: Parameter, value: Any, unsigned_bytes: bool) -> Any:
     word = word_of(parameter.type)
     if value is None:
         return None
-    # MariaDB keeps JSON as a long text.
+    # MariaDB stores JSON as a long text.
     if word == "json" or (word == "longtext" and isinstance(value, list | dict)):
         return msgspec.json.encode(value).decode()
     if isinstance(value, list | dict):
-        raise TypeError("it is no single value")
+        raise TypeError("it is not a single value")
     if word in _BITS:
         return _whole(parameter, word, value, unsigned_bytes)
     return _READERS.get(word, _unknown)(parameter.type, value)
@@ -67,7 +67,7 @@ def _whole(parameter: Parameter, word: str, value: Any, unsigned_bytes: bool) ->
     if isinstance(value, bool):
         number = int(value)
     elif isinstance(value, float) and not value.is_integer():
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     else:
         number = int(value)
     bits = _BITS[word]
@@ -79,10 +79,10 @@ def _whole(parameter: Parameter, word: str, value: Any, unsigned_bytes: bool) ->
 
 
 def _truth(_: str, value: Any) -> int:
-    said = str(value).lower()
-    if said not in (*_TRUE, *_FALSE):
+    text = str(value).lower()
+    if text not in (*_TRUE, *_FALSE):
         raise ValueError("write true or false")
-    return int(said in _TRUE)
+    return int(text in _TRUE)
 
 
 def _bits(written: str, value: Any) -> int:
@@ -91,7 +91,7 @@ def _bits(written: str, value: Any) -> int:
         return _truth(written, value)
     number = int(value)
     if not 0 <= number < 2 ** int(found[1]):
-        raise ValueError("it has more bits")
+        raise ValueError("it has too many bits")
     return number
 
 
@@ -101,10 +101,10 @@ def _year(_: str, value: Any) -> int:
 
 def _decimal(written: str, value: Any) -> Decimal:
     if isinstance(value, bool):
-        raise TypeError("it is no number")
+        raise TypeError("it is not a number")
     number = Decimal(str(value))
     if not number.is_finite():
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     found = re.search(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", written)
     if found:
         digits, scale = int(found[1]), int(found[2] or 0)
@@ -117,10 +117,10 @@ def _decimal(written: str, value: Any) -> Decimal:
 
 def _float(_: str, value: Any) -> float:
     if isinstance(value, bool):
-        raise TypeError("it is no number")
+        raise TypeError("it is not a number")
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     return number
 
 
@@ -128,7 +128,7 @@ def _text(written: str, value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     found = _LENGTH.search(written)
     if found and len(text) > int(found[1]):
-        raise ValueError(f"it has {len(text)} characters")
+        raise ValueError(f"it is too long: {len(text)} characters")
     return text
 
 
@@ -157,7 +157,7 @@ def _time(_: str, value: Any) -> time:
 def _one_of(written: str, value: Any) -> str:
     known = [word.replace("''", "'") for word in _WORDS.findall(written)]
     if value not in known:
-        raise ValueError(f"there are {', '.join(known)}")
+        raise ValueError(f"use one of {', '.join(known)}")
     return str(value)
 
 
@@ -172,12 +172,12 @@ def _uuid(_: str, value: Any) -> str:
 
 
 def _unknown(written: str, _: Any) -> Any:
-    raise TypeError(f"nothing in JSON is of type {written}")
+    raise TypeError(f"JSON has no equivalent of the type {written}")
 
 
 def _string(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("it is no text")
+        raise TypeError("it is not a text")
     return value
 
 

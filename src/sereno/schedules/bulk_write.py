@@ -1,6 +1,6 @@
-"""Schedules that come as objects, from an export or the command line: written in bulk, some of them stopped.
+"""Writes schedules given as JSON objects, from an export or the command line, in bulk; some of them disabled.
 
-The object of a schedule is that of `imports.form`. Beside it, `enabled`: false brings it in stopped, with its `note`.
+The format is that of `importers.definition`, plus `enabled`: false imports it disabled, with its `note`.
 """
 
 from collections import Counter, defaultdict
@@ -23,17 +23,17 @@ from sereno.schedules.schedule import NewSchedule
 from sereno.schedules.store import ScheduleRow, UpsertResult
 from sereno.text import check_text
 
-# In place of what the database does not show: see sereno.shown.
+# Replaces values that the database hides: see sereno.shown.
 NOT_SHOWN = "not shown"
-# So many keys are named in the audit; the others are counted.
+# Number of keys listed in the audit entry; the others are counted.
 NAMED = 5
-# What is to be stopped, and is not yet.
+# States of schedules that still have to be disabled.
 NOT_STOPPED = ("enabled", "parked", "finished")
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedSchedule:
-    """A schedule that is asked for, and whether it is to run."""
+    """A schedule to write, and whether it is enabled."""
 
     schedule: NewSchedule
     enabled: bool = True
@@ -41,23 +41,23 @@ class DescribedSchedule:
 
 
 def exported(row: ScheduleRow) -> dict[str, Any]:
-    """The object of a row; what a person stopped says so."""
+    """Return the object of a row; a paused or disabled one is marked as such."""
     if row.state not in ("paused", "disabled"):
         return as_object(row)
     return as_object(row) | {"enabled": False} | ({"note": row.note} if row.note else {})
 
 
 def described(value: Any, make_job: MakeJob) -> DescribedSchedule:
-    """The schedule of an object, checked like any other; InvalidSchedule says what is wrong, but not with which."""
+    """Return the schedule of an object, checked. InvalidSchedule describes the problem without the key."""
     if not isinstance(value, dict):
-        raise InvalidSchedule("a schedule is a JSON object")
+        raise InvalidSchedule("a schedule must be a JSON object")
     fields = dict(value)
     enabled, note = fields.pop("enabled", True), fields.pop("note", None)
     if not isinstance(enabled, bool):
-        raise InvalidSchedule("enabled is true or false")
+        raise InvalidSchedule("enabled must be true or false")
     check_text("note", note)
     if isinstance(args := fields.get("args"), dict) and args.keys() == {NOT_SHOWN}:
-        raise InvalidSchedule(f"its arguments were not shown where it comes from: {args[NOT_SHOWN]!s:.80}")
+        raise InvalidSchedule(f"its arguments were hidden in the export: {args[NOT_SHOWN]!s:.80}")
     try:
         return DescribedSchedule(from_object(fields, make_job), enabled, note)
     except InvalidSchedule as error:
@@ -65,7 +65,7 @@ def described(value: Any, make_job: MakeJob) -> DescribedSchedule:
 
 
 def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:
-    """A job of an application that is not at hand: only what any job must be is checked."""
+    """Return a job of an application that is not loaded, checked without knowledge of its task."""
     check_text("task", task)
     try:
         arguments = msgspec.json.decode(raw, type=dict[str, Any])
@@ -78,7 +78,7 @@ def unchecked_job(task: str, raw: bytes, options: JobOptions) -> NewJob:
 
 
 def write(wanted: Sequence[DescribedSchedule], *, actor: str | None = None) -> Operation[list[UpsertResult]]:
-    """Create them or change them to be so; answers in the order given. One that is not to run is disabled."""
+    """Create or change schedules, and disable those with `enabled` false. Return the results in the order given."""
     who = actor or default_actor()
     found = yield from store.upsert([each.schedule for each in wanted], who)
     stopped = yield from _stop(wanted, who)
@@ -92,16 +92,16 @@ def write(wanted: Sequence[DescribedSchedule], *, actor: str | None = None) -> O
 
 
 def _stop(wanted: Sequence[DescribedSchedule], who: str) -> Operation[set[str]]:
-    """Disable those that are not to run, each with its note; answers their keys. What a person paused stays so."""
+    """Disable the schedules that must not run, each with its note. Return their keys. Paused ones stay paused."""
     notes: dict[str | None, list[str]] = defaultdict(list)
     for each in wanted:
         if not each.enabled:
             notes[each.note].append(each.schedule.key)
     stopped: set[str] = set()
     for note, keys in notes.items():
-        going = ScheduleFilter(keys=keys, states=NOT_STOPPED)
-        stopped |= {row.key for row in (yield from store.page(going, len(keys), most=store.LINE))}
-        yield from store.disable(going, note, who)
+        running = ScheduleFilter(keys=keys, states=NOT_STOPPED)
+        stopped |= {row.key for row in (yield from store.page(running, len(keys), most=store.LINE))}
+        yield from store.disable(running, note, who)
     return stopped
 
 

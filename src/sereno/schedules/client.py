@@ -1,4 +1,4 @@
-"""`app.schedules`: as a program writes and steers them, sync and async, in its own transaction if it likes."""
+"""`app.schedules`: create, change, list and fire schedules, sync or async, optionally in the caller's transaction."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ScheduleSelection(TypedDict, total=False):
-    """Which schedules, besides their key; who changes them, and why."""
+    """Selects schedules besides by key, and names who changes them and why."""
 
     tenant: str
     task: str
@@ -36,13 +36,13 @@ class ScheduleSelection(TypedDict, total=False):
     actor: str
 
 
-# Schedules are written in statements of this many.
+# Schedules per upsert statement.
 CHUNK = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The answer to an upsert: whether it was created, changed or left as it was, and when it fires next."""
+    """The result of an upsert: `what` is created, changed or unchanged; and when the schedule fires next."""
 
     id: int
     key: str
@@ -52,13 +52,13 @@ class Schedule:
 
 
 class Schedules:
-    """Every method has an async twin with an `a` in front. `connection`: yours, so that it commits with your rows."""
+    """Every method has an async twin with the prefix `a`. Pass `connection` to write in your own transaction."""
 
     def __init__(self, database: Database, service: Callable[[], str]) -> None:
         self._database = database
         self._service = service
         self._declared: dict[str, NewSchedule] = {}
-        # Schedules of ours, which hang on settings that the command line may still change.
+        # Sereno's own schedules. Called late, because they depend on settings that the command line may change.
         self.others: Callable[[], Sequence[NewSchedule]] = list
 
     # Write
@@ -66,10 +66,10 @@ class Schedules:
     def new(
         self, key: str, job: NewJob, when: When, *, tenant: str | None = None, **options: Unpack[Policies]
     ) -> NewSchedule:
-        """A schedule for `upsert_many`. Refused here if it is wrong."""
+        """Return a schedule for `upsert_many`. Raises InvalidSchedule if it is invalid."""
         if isinstance(job, NewJob) and job.has_own_limits:
             raise InvalidSchedule(
-                f"schedule {key}: limits given with using(…) are not kept by a schedule; declare them on the task, "
+                f"schedule {key}: a schedule does not store limits given with using(…); declare them on the task, "
                 "or on its queue with app.queue(…)"
             )
         if tenant is not None and isinstance(job, NewJob):
@@ -86,7 +86,7 @@ class Schedules:
         connection: Any = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Create it, or change it to be so. Said again unchanged, it is not touched. `options`: those of `new`."""
+        """Create or change a schedule. An unchanged one is not written. `options` are those of `new`."""
         schedule = self.new(key, job, when, **options)
         return self._run(_upsert([schedule], _wanted_state(enabled)), connection)[0]
 
@@ -104,13 +104,13 @@ class Schedules:
         return (await self._arun(_upsert([schedule], _wanted_state(enabled)), connection))[0]
 
     def upsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[Schedule]:
-        """Any number, all of them or none."""
+        """Create or change any number of schedules, all of them or none."""
         return self._run(_upsert(list(schedules)), connection)
 
     async def aupsert_many(self, schedules: Iterable[NewSchedule], connection: Any = None) -> list[Schedule]:
         return await self._arun(_upsert(list(schedules)), connection)
 
-    # Steer
+    # Change
 
     def pause(
         self,
@@ -123,7 +123,7 @@ class Schedules:
         actor: str | None = None,
         connection: Any = None,
     ) -> int:
-        """Stop them, until a moment or for good; "menu:*" is a pattern. Answers how many."""
+        """Pause schedules, for good or `until` a moment; "menu:*" is a pattern. Return how many were paused."""
         wanted = ScheduleFilter.of(key, tenant=tenant, task=task)
         return self._run(operations.pause(wanted, until=until, note=note, actor=actor), connection)
 
@@ -142,50 +142,50 @@ class Schedules:
         return await self._arun(operations.pause(wanted, until=until, note=note, actor=actor), connection)
 
     def resume(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
-        """They fire again from now on. `which`: tenant, task, actor."""
-        return self._run(_steered(operations.resume, key, which), connection)
+        """Resume schedules from now on. `which`: tenant, task, actor. Return how many were resumed."""
+        return self._run(_change(operations.resume, key, which), connection)
 
     async def aresume(
         self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
     ) -> int:
-        return await self._arun(_steered(operations.resume, key, which), connection)
+        return await self._arun(_change(operations.resume, key, which), connection)
 
     def disable(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
-        """They fire no more until somebody resumes them. `which`: tenant, task, note, actor."""
-        return self._run(_steered(operations.disable, key, which), connection)
+        """Disable schedules until they are resumed. `which`: tenant, task, note, actor. Return how many."""
+        return self._run(_change(operations.disable, key, which), connection)
 
     async def adisable(
         self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
     ) -> int:
-        return await self._arun(_steered(operations.disable, key, which), connection)
+        return await self._arun(_change(operations.disable, key, which), connection)
 
     def delete(self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]) -> int:
-        """Gone; their jobs stay as history."""
-        return self._run(_steered(operations.delete, key, which), connection)
+        """Delete schedules; their jobs stay as history. Return how many were deleted."""
+        return self._run(_change(operations.delete, key, which), connection)
 
     async def adelete(
         self, key: str | None = None, *, connection: Any = None, **which: Unpack[ScheduleSelection]
     ) -> int:
-        return await self._arun(_steered(operations.delete, key, which), connection)
+        return await self._arun(_change(operations.delete, key, which), connection)
 
     def run(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
-        """Run it now, whatever its rule says."""
+        """Run a schedule now, independently of its rule."""
         return self._run(operations.run_now(key, actor=actor), connection)
 
     async def arun(self, key: str, *, actor: str | None = None, connection: Any = None) -> Job:
         return await self._arun(operations.run_now(key, actor=actor), connection)
 
-    # See
+    # Read
 
     def get(self, key: str) -> ScheduleRow:
-        """One schedule, or InvalidSchedule."""
+        """Return one schedule. Raises InvalidSchedule if there is none with this key."""
         return self._run(operations.find(key), None)
 
     async def aget(self, key: str) -> ScheduleRow:
         return await self._arun(operations.find(key), None)
 
     def list(self, key: str | None = None, *, limit: int = 100, after: str = "", **which: Any) -> list[ScheduleRow]:
-        """A page by key; `after` is the last key of the page before."""
+        """Return a page of schedules by key; `after` is the last key of the previous page."""
         return self._run(store.page(ScheduleFilter.of(key, **which), limit, after), None)
 
     async def alist(
@@ -194,7 +194,7 @@ class Schedules:
         return await self._arun(store.page(ScheduleFilter.of(key, **which), limit, after), None)
 
     def history(self, key: str, limit: int = 30) -> Sequence[FireRow]:
-        """The newest fires first: what they made and how it went, or why they were skipped."""
+        """Return the newest fires first: the job and its outcome, or why the fire was skipped."""
         return self._run(_history(key, limit), None)
 
     async def ahistory(self, key: str, limit: int = 30) -> Sequence[FireRow]:
@@ -202,14 +202,14 @@ class Schedules:
 
     @staticmethod
     def preview(when: When, n: int = 5, *, after: datetime | None = None, key: str | None = None) -> Sequence[Instant]:
-        """The next instants of a rule, with a note where a clock is turned. No database."""
+        """Return the next instants of a rule, with a note at each clock change. Uses no database."""
         rule = checked(when)
         return preview(rule, after or datetime.now(UTC), n, shift(key, rule) if key else 0)
 
     # Fire
 
     def tick(self) -> TickResult:
-        """Fire what is due, for whoever drives it from outside; the scheduler does this by itself."""
+        """Fire what is due now, for programs that run without a scheduler process."""
         return drive(passes(Ticker()), self._database.run)
 
     async def atick(self) -> TickResult:
@@ -218,7 +218,7 @@ class Schedules:
     # Declared in code
 
     def declare(self, schedule: NewSchedule) -> None:
-        """Part of the code of this application; written when a worker starts."""
+        """Register a schedule as part of the application's code; it is written when a worker starts."""
         if schedule.key in self._declared:
             raise ConfigurationError(f"schedule {schedule.key} is declared twice: give one of them another key")
         self._declared[schedule.key] = schedule
@@ -228,7 +228,7 @@ class Schedules:
         return self._declared | {schedule.key: schedule for schedule in self.others()}
 
     def synchronise(self) -> tuple[Sequence[Schedule], Sequence[str]]:
-        """Write what the code declares; disable what it declared once and no longer does. Returns both.
+        """Write the declared schedules and disable those that are no longer declared. Return both.
 
         A declaration that cannot be written is logged and left out; `sereno doctor` shows it.
         """
@@ -257,11 +257,11 @@ def _upsert(schedules: Sequence[NewSchedule], state: str | None = None) -> Opera
     who = default_actor()
     for first in range(0, len(schedules), CHUNK):
         found = yield from store.upsert(schedules[first : first + CHUNK], who, state=state)
-        made += map(_answer, found)
+        made += map(_as_schedule, found)
     return made
 
 
-def _answer(found: UpsertResult) -> Schedule:
+def _as_schedule(found: UpsertResult) -> Schedule:
     at = None if found.next_run_at is None else moment(found.next_run_at)
     return Schedule(found.id, found.key, found.what, found.state, at)
 
@@ -270,9 +270,9 @@ def _wanted_state(enabled: bool | None) -> str | None:
     return "disabled" if enabled is False else None
 
 
-def _steered(operation: Callable[..., Operation[int]], key: str | None, which: ScheduleSelection) -> Operation[int]:
-    said = {name: which[name] for name in ("actor", "note") if name in which}
-    return operation(ScheduleFilter.of(key, tenant=which.get("tenant"), task=which.get("task")), **said)
+def _change(operation: Callable[..., Operation[int]], key: str | None, which: ScheduleSelection) -> Operation[int]:
+    given = {name: which[name] for name in ("actor", "note") if name in which}
+    return operation(ScheduleFilter.of(key, tenant=which.get("tenant"), task=which.get("task")), **given)
 
 
 def _history(key: str, limit: int) -> Operation[list[FireRow]]:
@@ -281,4 +281,4 @@ def _history(key: str, limit: int) -> Operation[list[FireRow]]:
 
 
 def _both(done: DeclarationResult) -> tuple[Sequence[Schedule], Sequence[str]]:
-    return list(map(_answer, done.written)), done.left
+    return list(map(_as_schedule, done.written)), done.left

@@ -1,4 +1,4 @@
-"""Schedules that the code declares, as they are written when a worker starts."""
+"""Statements that write declared schedules when a worker starts."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _sql = queries("schedules/declaration_rows")
 
 
 class RenamedSchedule(NamedTuple):
-    """A tenant's schedule whose key is declared by the application."""
+    """A tenant's schedule that was renamed because the application declares its key."""
 
     key: str
     new_key: str
@@ -23,7 +23,7 @@ class RenamedSchedule(NamedTuple):
 def write(
     schedules: Sequence[NewSchedule], service: str
 ) -> Operation[tuple[list[UpsertResult], list[RenamedSchedule]]]:
-    """Write them. A declaration never adopts a tenant's schedule: that one is renamed and goes on beside it."""
+    """Write declared schedules. A tenant's schedule with the same key is not adopted: it is renamed and still runs."""
     actor = f"code of {service}"
     rows = [{"key": schedule.key, "tenant": schedule.job.options.tenant} for schedule in schedules]
     found = yield Statement(_sql["move_aside"], {"rows": encoder.encode(rows).decode()})
@@ -34,12 +34,12 @@ def write(
     written = yield from upsert(schedules, actor, declared_by=service, may_be_over=True)
     for schedule, made in zip(schedules, written, strict=True):
         if made.what == "taken":
-            raise schedule.refusal("a schedule of a tenant has this key: rename that one, or this")
+            raise schedule.refusal("a schedule of a tenant has this key: rename one of them")
     return written, renamed
 
 
 def finish(service: str, keys: Sequence[str], refused: Mapping[str, str]) -> Operation[list[str]]:
-    """Disable what this service declared once and no longer does, and record what was refused; returns the disabled."""
+    """Disable schedules that this service no longer declares, and record the refused ones. Return the disabled keys."""
     left = yield from retire(service, keys)
     rows = [{"key": key, "problem": problem} for key, problem in refused.items()]
     yield Statement(_sql["record_refused"], {"service": service, "rows": encoder.encode(rows).decode()})

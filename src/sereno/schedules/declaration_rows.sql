@@ -1,9 +1,9 @@
--- Schedules that the code of a service declares: what stands in their way, and those that could not be written.
+-- Schedules that the code of a service declares: conflicts with their keys, and those that could not be written.
 
 -- name: move_aside
--- Rename the schedules of tenants that have a key which the application declares. They keep everything else, and go on.
--- Locked by key, like every change of several schedules. Where the new name is taken too, a random one is made, so that
--- no tenant can block it by creating that name as well.
+-- Rename tenants' schedules whose key the application declares; everything else about them stays, and they still run.
+-- Locked by key, like every change of several schedules. If the new name is taken too, a random one is used, so that no
+-- tenant can block it by creating that name as well.
 with declared as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb) as d(key text, tenant text)
 ),
@@ -28,7 +28,7 @@ where s.id = any(array(select id from found)) and s.id = renamed.id
 returning renamed.key, s.key, s.tenant;
 
 -- name: record_refused
--- What of this service's code could not be written, in place of what was recorded at its start before.
+-- Declarations of this service that could not be written; replaces the record of its previous start.
 with refused as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb) as r(key text, problem text)
 ),

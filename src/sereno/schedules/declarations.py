@@ -1,4 +1,4 @@
-"""Writes the schedules that the code declares. One that cannot be written is logged, and stops nothing else."""
+"""Writes the schedules that the code declares. One that cannot be written is logged and does not stop the others."""
 
 import logging
 from collections.abc import Generator, Mapping, Sequence
@@ -12,13 +12,13 @@ from sereno.schedules.store import UpsertResult
 from sereno.schedules.ticker import is_a_rows_fault
 from sereno.telemetry.log_events import emit
 
-# Characters of an error that are kept for `sereno doctor`.
+# Characters of an error that are stored for `sereno doctor`.
 PROBLEM_LENGTH = 500
 
 
 @dataclass(slots=True)
 class DeclarationResult:
-    """What was written, the keys that left the code, and why others were refused, by key."""
+    """The written schedules, the keys that are no longer declared, and the refused ones with the reason, by key."""
 
     written: list[UpsertResult] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -26,7 +26,7 @@ class DeclarationResult:
 
 
 def synchronise(declared: Mapping[str, NewSchedule], service: str) -> Generator[Operation[Any], Any, DeclarationResult]:
-    """All of them in one transaction; when one is refused, each in a transaction of its own."""
+    """Write all in one transaction; if one is refused, each in a transaction of its own."""
     done = DeclarationResult()
     schedules = list(declared.values())
     try:
@@ -50,8 +50,8 @@ def _one_by_one(
                 raise
             problem = _storable(error)
             done.refused[schedule.key] = problem
-            words = f"schedule {schedule.key} of the code could not be written, and does not run: {problem}"
-            emit(logging.ERROR, "schedule.refused", words, error=error, schedule=schedule.key)
+            text = f"declared schedule {schedule.key} could not be written and will not run: {problem}"
+            emit(logging.ERROR, "schedule.refused", text, error=error, schedule=schedule.key)
 
 
 def _write(
@@ -62,11 +62,11 @@ def _write(
     written, renamed = yield store.write(schedules, service)
     done.written += written
     for each in renamed:
-        words = f"schedule {each.key} of tenant {each.tenant} has a key of the application: it is {each.new_key} now"
-        emit(logging.WARNING, "schedule.renamed", words, schedule=each.new_key)
+        text = f"schedule {each.key} of tenant {each.tenant} has the key of a declared one: renamed to {each.new_key}"
+        emit(logging.WARNING, "schedule.renamed", text, schedule=each.new_key)
 
 
 def _storable(error: Exception) -> str:
-    """The first line of the error; PostgreSQL adds the whole row in others, which may hold personal data."""
+    """Return the first line of the error; PostgreSQL adds the row in the others, which may hold personal data."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line[:PROBLEM_LENGTH].replace("\x00", " ").encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The job that a fire makes: the schedule's, with the fire's names filled in."""
+"""Builds the job of a fire from its schedule, with placeholders filled in."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,16 +11,16 @@ from sereno.schedules.firing import SECOND
 from sereno.schedules.rules.when import decode
 from sereno.zones import moment, zone
 
-# What a schedule says of its job, and a job does not need.
+# Fields of a schedule that are not fields of its job.
 _NOT_THE_JOBS = ("key", "expires_after")
 
 
 def fire_job(details: Mapping[str, Any], rule: str, nominal: int, now: int) -> dict[str, Any]:
-    """The object that the enqueue statements read. `nominal`: the instant that the rule names, without the spread."""
+    """Return the object that the enqueue statements read. `nominal`: the instant of the rule, without the spread."""
     at = local(rule, nominal)
     key, tenant = details["key"], details["tenant"]
     row = {name: value for name, value in details.items() if value is not None and name not in _NOT_THE_JOBS}
-    # Its keys are made from what the code has declared.
+    # Limit keys are computed from what the code declares.
     row["by_rules"] = True
     row["args"] = filled(details["args"], at, key, tenant)
     if row.get("unique_key") is not None:
@@ -31,7 +31,7 @@ def fire_job(details: Mapping[str, Any], rule: str, nominal: int, now: int) -> d
 
 
 def local(rule: str, at: int) -> datetime:
-    """An instant on the clock of a rule."""
+    """Return an instant in the zone of a rule."""
     return moment(at).astimezone(_zone_of(rule))
 
 

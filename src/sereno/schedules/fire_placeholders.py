@@ -1,7 +1,8 @@
-"""Arguments that name the fire: "{fire:%Y-%m}", "{date}", "{key}", "{tenant}".
+"""Placeholders in arguments: "{fire:%Y-%m}", "{date}", "{key}", "{tenant}".
 
-Filled in when the schedule fires, in the schedule's own zone, from the planned instant and not from when it really ran.
-Only a fixed set of strftime directives is known: a format is data, and the C library takes widths that fill the memory.
+They are filled in when the schedule fires, in the schedule's zone, from the planned instant, not the actual one. Only
+a fixed set of strftime directives is allowed: a format is user data, and the C library accepts widths that exhaust
+memory.
 """
 
 import re
@@ -13,10 +14,10 @@ from sereno.errors import InvalidSchedule
 
 _NAME = re.compile(r"\{(fire(?::[^{}]*)?|date|key|tenant)\}")
 _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)
-# Numbers and names of days and months; nothing that depends on the machine, nothing with a width.
+# Numbers and names of days and months; nothing that depends on the host, nothing with a width.
 DIRECTIVES = frozenset("YmdHMSjGVuwyBbAaz%F")
 LONGEST_FORMAT = 100
-# The C library would take them from the locale of the process that happens to fire.
+# English names: the C library would use the locale of the process that fires.
 _MONTHS = [
     "January",
     "February",
@@ -35,12 +36,12 @@ _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def has_names(text: str) -> bool:
-    """Whether there is anything to fill in."""
+    """Return whether the text has placeholders."""
     return _NAME.search(text) is not None
 
 
 def check_names(value: Any) -> None:
-    """InvalidSchedule unless every format in it is one we know."""
+    """Raise InvalidSchedule unless every format in the value is allowed."""
     match value:
         case str():
             for match in _NAME.finditer(value):
@@ -55,13 +56,13 @@ def check_names(value: Any) -> None:
 
 
 def filled(value: Any, at: datetime, key: str, tenant: str | None) -> Any:
-    """The same value with every name replaced; `at` is the planned instant in the schedule's zone."""
+    """Return the value with every placeholder replaced; `at` is the planned instant in the schedule's zone."""
 
     def named(match: re.Match[str]) -> str:
         what, _, pattern = match[1].partition(":")
         match what:
             case "fire":
-                # Written by SQL, it was never checked.
+                # A row written with SQL was never checked.
                 _check_format(match[1])
                 return _DIRECTIVE.sub(lambda each: _written(each[1], at), pattern) if pattern else at.isoformat()
             case "date":
@@ -103,4 +104,4 @@ def _check_format(name: str) -> None:
     for match in _DIRECTIVE.finditer(pattern):
         if match[1] not in DIRECTIVES:
             known = " ".join(f"%{letter}" for letter in sorted(DIRECTIVES))
-            raise InvalidSchedule(f"{{{name}}}: {match[0]} is not known here; there are {known}")
+            raise InvalidSchedule(f"{{{name}}}: {match[0]} is not a known directive; use one of {known}")

@@ -1,4 +1,4 @@
-"""Fires that a person asks for; and those that are forgotten one by one: the others leave by the day."""
+"""Manual fires, and the deletion of old fires from the default partition; the other partitions are dropped whole."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ _pairs = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 def record_again(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
-    """Instants that a person wants run, skipped ones too; answers those that nobody has run before."""
+    """Record instants of a manual run, including skipped ones. Return those that had not made a job before."""
     rows = yield Statement(_sql["record_again"], {"fires": encoder.encode(fires).decode()})
     return set(_pairs.decode(rows[0][0]))
 
 
-# Rows of a page of `forget_fires`.
+# Rows deleted per call of `forget_fires`.
 FORGOTTEN = 10_000
 
 

@@ -1,7 +1,7 @@
--- Fires by hand; and fires are kept by the day, and dropped whole.
+-- Manual fires, and the daily partitions of fires, which are dropped whole.
 
 -- name: record_again
--- Instants that a person wants run: new ones, and those that were skipped. Answers those that nobody has run before.
+-- Instants of a manual run: new ones, and skipped ones. Returns those that had not made a job before.
 with item as materialized (
     select * from jsonb_to_recordset(%(fires)s::text::jsonb) as i(id bigint, planned bigint)
 ),
@@ -33,11 +33,11 @@ where inhparent = 'sereno.fires'::regclass
 order by child.relname;
 
 -- name: drop_partition
--- A day of fires that nobody will ask for.
+-- Drop a day of fires that is past its retention.
 select sereno.drop_fires_partition(%(name)s);
 
 -- name: forget_fires
--- What the default partition took (backfills of long ago), a page at a time.
+-- Delete old rows of the default partition (backfills of old instants), one page at a time.
 with old as (
     select planned_at, schedule_id from sereno.fires_default
     where fired_at < sereno.now() - make_interval(days => %(days)s)

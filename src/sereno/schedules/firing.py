@@ -1,8 +1,8 @@
-"""What a due schedule does: which instants it runs, which it skips and why, and when it is due again. Pure.
+"""Decides what a due schedule does: which instants fire, which are skipped and why, when it is due next. No I/O.
 
                           ┌─ too late ───────────────▶ skipped (late)
 due instants up to now ───┼─ more than it catches up ▶ skipped (missed)
-                          └─ the rest ──┬─ the run before goes on ─▶ skipped (overlap), held, or that run is cancelled
+                          └─ the rest ──┬─ a run is under way ─────▶ skipped (overlap), held, or that run is cancelled
                                         └─ free ───────────────────▶ fired
 """
 
@@ -17,23 +17,23 @@ Missed = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "allow", "queue_one", "cancel_previous"]
 
 SECOND = 1_000_000
-# An instant that is noticed within this time was not missed.
+# An instant that is fired within this time was not missed.
 ON_TIME = 60 * SECOND
-# Missed instants are counted up to this number; beyond it, they are "many".
+# Missed instants are counted up to this number.
 COUNTED = 10_000
-# Schedules that share a rule missed the same instants: they are counted once.
+# Cache size: schedules that share a rule missed the same instants, which are counted once.
 _COUNTS = 4096
 
 
 class DueSchedule(msgspec.Struct, array_like=True, gc=False):
-    """A row that was taken, in the order of the statement. Instants in microseconds, spans in seconds."""
+    """A locked row, with the columns of the statement `take`. Instants in microseconds, durations in seconds."""
 
     id: int
-    # Where the store keeps the row, for as long as it is locked.
+    # The row's ctid, valid while the row is locked.
     place: str
     rule: str
     at: int
-    # Its held fire is free to go, and nothing else is due.
+    # Its held fire can go, and nothing else is due.
     free: bool
     planned: bool
     shift: int
@@ -48,12 +48,12 @@ class DueSchedule(msgspec.Struct, array_like=True, gc=False):
     held: int | None
     held_for: int
     next_at: int | None
-    # What the rule named last, before its spread moved it.
+    # The rule's last instant, without the spread.
     last_base: int | None
     skipped: dict[str, int]
-    # What it takes to make the job by hand; None when the statement can do it.
+    # The job's details, if the statement `fire` cannot make the job.
     job: dict[str, Any] | None = None
-    # A run of it is under way. Asked once the row is locked.
+    # Whether a run is under way; read after the row is locked.
     busy: bool = False
 
 
@@ -65,7 +65,7 @@ class Fire(msgspec.Struct, frozen=True, gc=False):
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
-    """Instants that make none: the last of them, how many, and why."""
+    """Instants that make no job: the last of them, how many, and why."""
 
     at: int
     reason: str
@@ -73,21 +73,21 @@ class Skip(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, gc=False):
-    """What to do with a due row."""
+    """The decision for a due row."""
 
     fires: list[Fire]
     skips: list[Skip]
-    # When it is due again; None: never, or not before the run ends.
+    # When it is due next; None: never, or not before the run ends.
     next: int | None
     finished: bool = False
-    # The last instant that is accounted for.
+    # The last instant that this plan covers.
     last: int | None = None
     held: Fire | None = None
     cancels_previous: bool = False
 
 
 def plan(due: DueSchedule, rule: Rule, now: int) -> Plan:
-    """All of it, for any row that was taken."""
+    """Return the plan of a locked row."""
     if due.free:
         return _release(due, rule)
     if not due.planned:
@@ -95,16 +95,16 @@ def plan(due: DueSchedule, rule: Rule, now: int) -> Plan:
     found = _instants(due, rule, now)
     _apart(due, found)
     _within_limits(due, found)
-    # What still waits is still to be fired.
+    # A schedule with a held fire is not finished yet.
     found.finished = found.finished and found.held is None
     if rule.waits_for_end and found.fires and not found.finished:
-        # The end of this run decides.
+        # The end of this run determines the next instant.
         found.next = None
     return found
 
 
 def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> int | None:
-    """The first instant of a new or changed schedule: never one that is past, never before its start."""
+    """Return the first instant of a new or changed schedule: never a past one, never one before its start."""
     anchor = now if starts_at is None else starts_at
     if anchor > now and rule.uses_anchor:
         return anchor + shift
@@ -113,9 +113,9 @@ def first_instant(rule: Rule, shift: int, now: int, starts_at: int | None) -> in
 
 
 def _first(due: DueSchedule, rule: Rule) -> Plan:
-    """Counted from the moment that it was written for, which is not past; nobody may have looked for a while.
+    """Plan the first instant, counted from when the row was written, which may be some time ago.
 
-    What the rule named before does not come again at another place in its spread.
+    An instant that fired before does not fire again at another offset in its spread.
     """
     after = due.at
     if not rule.uses_anchor:
@@ -127,7 +127,7 @@ def _first(due: DueSchedule, rule: Rule) -> Plan:
 
 
 def _release(due: DueSchedule, rule: Rule) -> Plan:
-    """The fire that waited goes; everything else stands as it was."""
+    """Release the held fire and leave the rest unchanged."""
     assert due.held is not None, "a free row holds a fire"
     held = Fire(due.held, due.held_for)
     if due.busy:
@@ -139,7 +139,7 @@ def _release(due: DueSchedule, rule: Rule) -> Plan:
 
 
 def _instants(due: DueSchedule, rule: Rule, now: int) -> Plan:
-    """Which instants between the due one and now are run."""
+    """Decide which instants between the due one and now are run."""
     shift, at = due.shift, due.at
     until = now if due.ends_at is None else min(now, due.ends_at)
     if at > until:
@@ -148,7 +148,7 @@ def _instants(due: DueSchedule, rule: Rule, now: int) -> Plan:
     count = 1
     following = rule.next(now - shift if rule.waits_for_end else anchor, anchor)
     if not rule.waits_for_end and following is not None and following + shift <= until:
-        # More than one instant passed unseen. Where the end of a run decides, there is only the one.
+        # Several instants have passed. A rule that counts from the end of a run has only one.
         last = rule.latest(anchor, until - shift, anchor) or anchor
         count += _counted(rule, anchor, last)
         following = rule.next(last, last)
@@ -164,7 +164,7 @@ def _counted(rule: Rule, first: int, last: int) -> int:
 
 
 def _chosen(due: DueSchedule, rule: Rule, last: int, count: int, now: int) -> tuple[list[Fire], list[Skip]]:
-    """What is run of so many instants up to the last one."""
+    """Choose which of `count` instants up to the last one are run."""
     if due.max_lateness is not None and now - last > _span(due.max_lateness):
         return [], [Skip(last, "late", count)]
     match due.missed:
@@ -183,7 +183,7 @@ def _chosen(due: DueSchedule, rule: Rule, last: int, count: int, now: int) -> tu
 
 
 def _newest(due: DueSchedule, rule: Rule, last: int, now: int) -> list[int]:
-    """The newest of those that are caught up, in order; found from the end."""
+    """Return the newest instants to catch up, in ascending order; searched from the end."""
     oldest = now - max(_span(due.missed_window), ON_TIME)
     if due.max_lateness is not None:
         oldest = max(oldest, now - _span(due.max_lateness))
@@ -199,7 +199,7 @@ def _newest(due: DueSchedule, rule: Rule, last: int, now: int) -> list[int]:
 
 
 def _before(rule: Rule, shift: int, first: int, at: int) -> int:
-    """The instant before this one, not before the first."""
+    """Return the instant before this one, at the earliest the first."""
     found = rule.latest(first - shift, at - shift - 1, first - shift)
     return first if found is None else found + shift
 
@@ -209,7 +209,7 @@ def _span(seconds: float) -> int:
 
 
 def _apart(due: DueSchedule, found: Plan) -> None:
-    """Runs of one schedule stay apart, unless they may overlap. What waited before stands first in the line."""
+    """Apply the overlap policy. A fire that was held before is first in line."""
     line = found.fires if due.held is None else [Fire(due.held, due.held_for), *found.fires]
     if due.overlap == "allow":
         found.fires = line
@@ -217,7 +217,7 @@ def _apart(due: DueSchedule, found: Plan) -> None:
     if due.overlap == "cancel_previous":
         found.skips += [Skip(fire.at, "superseded", fire.stands_for) for fire in line[:-1]]
         line = line[-1:]
-    # With no run under way, there is nothing to wait for.
+    # Without a run under way, the first fire can go.
     free = 0 if due.busy else 1
     found.fires, line = line[:free], line[free:]
     if line and (due.overlap != "skip" or line[0].at == due.held):
@@ -227,7 +227,7 @@ def _apart(due: DueSchedule, found: Plan) -> None:
 
 
 def _within_limits(due: DueSchedule, found: Plan) -> None:
-    """No more fires than it may still make; one that waits is one of them."""
+    """Apply max_fires; a held fire counts."""
     if due.fires_left is None:
         return
     left = max(0, due.fires_left)

@@ -1,8 +1,8 @@
--- What several queries share: a line "-- use: schedules.NAME" in a query stands for the lines of the fragment.
+-- Fragments that several queries share: a line "-- use: schedules.NAME" is replaced by the lines of the fragment.
 
 -- fragment: schedule_filter
--- A ScheduleFilter, as conditions on sereno.schedules; what is null does not filter. Paused until a moment is paused. A word
--- without a field is a part of the key or of the task.
+-- A ScheduleFilter as conditions on sereno.schedules; a null parameter does not filter. A schedule paused until a
+-- moment counts as paused. A search word without a field matches a part of the key or of the task.
   and (%(keys)s::text[] is null or key = any(%(keys)s))
   and (%(pattern)s::text is null or key like %(pattern)s)
   and (%(task)s::text is null or task = %(task)s)
@@ -37,7 +37,7 @@
 -- use: search.terms_end
 
 -- fragment: schedule_columns
--- A schedule as people see it, as one JSON object. SQL knows infinity; what never comes is not shown.
+-- A schedule as one JSON object for clients. An infinite date becomes null.
 json_build_object(
     'id', id, 'key', key, 'state', state, 'rule', sereno.shown(rule), 'shift', shift,
     'next_run_at', case when isfinite(next_run_at) then next_run_at end, 'planned', planned,

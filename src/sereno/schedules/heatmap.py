@@ -1,7 +1,7 @@
-"""How many fires are to come, five minutes by five minutes.
+"""The number of upcoming fires in cells of five minutes.
 
-A million schedules share a few hundred rules: each rule is expanded once and counted as often as it is shared. A spread
-is smeared over its window, an interval over all of time: nobody can say from the rule alone where a schedule is in it.
+A million schedules share a few hundred rules: each rule is expanded once and weighted by its number of schedules. A
+spread is distributed evenly over its window, an interval over the whole time: the rule does not tell the offset.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ from sereno.schedules.rules.when import Every, Once, When, decode, microseconds
 from sereno.zones import SECOND, moment
 
 CELL = 300 * SECOND
-# Beyond these, rules are left out, and the answer says how many schedules have them.
+# Limits of the expansion: rules beyond them are left out, and their schedules are counted in `left_out`.
 MOST_RULES = 100_000
 MOST_INSTANTS = 2_000_000
-# A rule of more instants than this is a rhythm of seconds.
+# A rule with more instants than this has an interval of seconds.
 MOST_OF_A_RULE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How many fires are expected in the five minutes from here."""
+    """The expected number of fires in the five minutes from `at`."""
 
     at: datetime
     fires: float
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Heatmap:
-    """What is to come between two moments; `left_out`: schedules that are not counted."""
+    """Expected fires between two moments; `left_out`: schedules that are not counted."""
 
     now: datetime
     until: datetime
@@ -46,22 +46,22 @@ class Heatmap:
 
 
 class Cells:
-    """Counts in equal stretches of time between two instants; whatever lies outside is cut off."""
+    """Counts in cells of equal length between two instants; what lies outside is cut off."""
 
     def __init__(self, now: int, until: int) -> None:
         self.now, self.until = now, until
         self.start = now // CELL * CELL
         self._counts = [0.0] * (-(-(until - self.start) // CELL))
-        # Where a count that many cells share begins and ends, for each of them.
+        # Differences between neighbouring cells, for counts that are spread over many cells.
         self._steps = [0.0] * (len(self._counts) + 1)
 
     def add(self, at: int, count: float) -> None:
-        """At one instant."""
+        """Add a count at one instant."""
         if self.now < at <= self.until:
             self._counts[min((at - self.start) // CELL, len(self._counts) - 1)] += count
 
     def smear(self, first: int, last: int, count: float) -> None:
-        """Evenly from one instant to another."""
+        """Distribute a count evenly from one instant to another."""
         low, high = max(first, self.now), min(last, self.until)
         if low >= high:
             return
@@ -84,7 +84,7 @@ class Cells:
 
 
 def heatmap(wanted: ScheduleFilter, span: float) -> Operation[Heatmap]:
-    """What the next `span` seconds will bring, if nothing changes."""
+    """Return the expected fires of the next `span` seconds."""
     now = yield from store.clock()
     until = now + round(span * SECOND)
     found = yield from store.rules(wanted, moment(until), MOST_RULES)
@@ -97,8 +97,8 @@ def heatmap(wanted: ScheduleFilter, span: float) -> Operation[Heatmap]:
 
 
 def _fill(cells: Cells, rules: Iterable[tuple[str, int]]) -> int:
-    """Answers how many schedules were counted."""
-    counted, room = 0, MOST_INSTANTS
+    """Expand the rules into the cells. Return how many schedules were counted."""
+    counted, capacity = 0, MOST_INSTANTS
     for text, count in rules:
         try:
             when = decode(text)
@@ -108,10 +108,10 @@ def _fill(cells: Cells, rules: Iterable[tuple[str, int]]) -> int:
             cells.smear(cells.now, cells.until, count * (cells.until - cells.now) / _interval(when))
             counted += count
             continue
-        instants = _instants(cells, when, min(room, MOST_OF_A_RULE))
+        instants = _instants(cells, when, min(capacity, MOST_OF_A_RULE))
         if instants is None:
             continue
-        room -= len(instants)
+        capacity -= len(instants)
         window = _window(when)
         for at in instants:
             if window:
@@ -136,7 +136,7 @@ def _window(when: When) -> int:
 
 
 def _instants(cells: Cells, when: When, most: int) -> list[int] | None:
-    """Those whose window touches the cells; None when there are too many."""
+    """Return the instants whose window overlaps the cells; None if there are too many."""
     rule = compile_rule(when)
     found: list[int] = []
     at = rule.next(cells.now - _window(when), cells.now)

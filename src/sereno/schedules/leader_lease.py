@@ -1,4 +1,4 @@
-"""Who leads, and what the leader sees."""
+"""The lease of the leading scheduler, and the leader's query for due work."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ _sql = queries("schedules/leader_lease")
 
 
 class LeaderLease(NamedTuple):
-    """The fence of a leader; None: somebody else leads. `overdue`: and does not keep up."""
+    """The leader's fence; None: another scheduler leads, and `overdue` tells whether it has fallen behind."""
 
     fence: int | None
     zones: str | None
@@ -21,7 +21,7 @@ def lead(holder: str, lease: float, overdue: float) -> Operation[LeaderLease]:
 
 
 class DueSchedules(NamedTuple):
-    """What the leader sees. `next_due`: seconds; `awaits`: something waits for a run to end."""
+    """The leader's view. `next_due`: in seconds; `awaits`: a schedule waits for a run to end."""
 
     leads: bool
     next_due: float | None
@@ -41,7 +41,7 @@ class LastTick(NamedTuple):
 def look(
     holder: str, fence: int, *, lease: float, rest: float, floor: int, ended: int, everything: bool, last: LastTick
 ) -> Operation[DueSchedules]:
-    """From these floors; `everything`: also what has no floor."""
+    """Renew the lease and query what is due, from these floors; `everything` adds the scans that have no floor."""
     rows = yield Statement(
         _sql["look"],
         {

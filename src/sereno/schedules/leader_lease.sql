@@ -1,8 +1,8 @@
--- Who leads: one scheduler of many, under a lease with a fence.
+-- Leader election: one scheduler of many leads, under a lease with a fence.
 
 -- name: lead
--- Take the lease, keep it, or learn who has it. The fence rises when it changes hands. One that ends later than any lease
--- was written before the clock was set back: it is over too.
+-- Acquire or renew the lease, or return its holder. The fence increases with each new holder. A lease that ends later
+-- than any valid one was written before the clock was set back: it counts as expired.
 with clock as materialized (select sereno.now() as now),
 mine as (
     insert into sereno.leases as held (name, holder, since, until)
@@ -20,10 +20,9 @@ select (select fence from mine), (select zones from mine),
                where next_run_at <= (select now from clock) - make_interval(secs => %(overdue)s));
 
 -- name: look
--- The leader keeps its lease, says how its last tick went and until when it means to sleep, and sees what there is to
--- do: whether it still leads, seconds until the next schedule is due, and runs that ended. Now and then it looks at
--- everything, also for what is not found from a floor: fires that are free to go, and whether anything waits for a run to
--- end. Fenced.
+-- The leader renews its lease, reports its last tick and its planned wake-up, and reads what there is to do: whether it
+-- still leads, seconds until the next schedule is due, and ended runs. From time to time it scans everything, including
+-- what cannot be found from a floor: held fires that are free, and whether a schedule waits for a run to end. Fenced.
 with clock as materialized (select sereno.now() as now),
 upcoming as materialized (
     select extract(epoch from greatest(next_run_at, timestamptz 'epoch') - (select now from clock))::double precision
@@ -53,13 +52,13 @@ select exists (select from noted), (select seconds from upcoming),
             or exists (select from sereno.schedules where held_at is not null and state = 'enabled'));
 
 -- name: note_error
--- The leader could not do its work; kept until somebody reads it.
+-- Store the leader's last error, for `sereno doctor` and the dashboard.
 update sereno.leases set error = %(error)s, error_at = sereno.now()
 where name = 'scheduler' and holder = %(holder)s and fence = %(fence)s
 returning true;
 
 -- name: resign
--- A leader that stops says so, and the next one need not wait for the lease to run out.
+-- A leader that stops ends its lease, so that the next one need not wait for it to expire.
 with gone as (
     update sereno.leases set until = sereno.now(), wakes_at = null
     where name = 'scheduler' and holder = %(holder)s
@@ -68,5 +67,5 @@ with gone as (
 select pg_notify('sereno.schedule', 'lead') from gone;
 
 -- name: set_zones
--- The version of the zone data that instants are worked out with from now on.
+-- The version of the zone data with which instants are planned from now on.
 update sereno.leases set zones = %(zones)s where name = 'scheduler' and fence = %(fence)s returning true;

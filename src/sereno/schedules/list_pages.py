@@ -1,4 +1,4 @@
-"""Schedules with their last runs beside them, as a screen shows them."""
+"""Pages of schedules with their last runs, for lists on a screen."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,9 +12,9 @@ from sereno.schedules.lists import list_schedules
 from sereno.schedules.runs import StateCount
 from sereno.schedules.store import FireRow, ScheduleRow
 
-# So many runs are drawn in a row, the newest last.
+# Runs shown per schedule, the newest last.
 RUNS = 30
-# So many of those that are due next.
+# Schedules in the list of those that are due next.
 SOONEST = 6
 
 
@@ -37,7 +37,7 @@ class ScheduleLines:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSum:
-    """How many there are, how many need somebody, and which are due next. `exact`: all of them were looked at."""
+    """How many schedules there are, how many need attention, which are due next. `exact`: the count hit no bound."""
 
     total: int
     exact: bool
@@ -49,14 +49,14 @@ class ScheduleSum:
 def lines(
     wanted: ScheduleFilter, *, limit: int, after: str = "", soonest: bool = False, runs: int = RUNS
 ) -> Operation[ScheduleLines]:
-    """By key, or by when they are due next: two statements, however many there are."""
+    """Return a page by key or by due time, with two statements for any number of schedules."""
     page = yield from list_schedules(wanted, limit=limit, after=after, soonest=soonest)
     found = yield from schedule_runs.newest([row.id for row in page.items], runs)
     return ScheduleLines([ScheduleLine(row, found[row.id]) for row in page.items], page.now, page.next)
 
 
 def summary(wanted: ScheduleFilter) -> Operation[ScheduleSum]:
-    """Counted up to a bound."""
+    """Return counts, up to a bound, and the schedules that are due next."""
     found: list[StateCount] = yield from schedule_runs.tally(wanted, BOUND)
     soonest = yield from store.soonest(wanted, SOONEST)
     total = sum(each.number for each in found)

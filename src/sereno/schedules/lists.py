@@ -1,4 +1,4 @@
-"""Many schedules: a page of a list, a rule in words, what a bulk change would touch, and the change in batches."""
+"""Lists of schedules, rules as text, and bulk changes: a dry run that counts, and the change in batches."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from sereno.zones import moment, zone
 
 Verb: TypeAlias = Literal["pause", "resume", "disable", "delete", "spread", "run"]
 
-# A dry run looks at no more than this many.
+# Rows that a dry run counts at most.
 TALLY_BOUND = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePage:
-    """One page of a list, when it was looked at, and the cursor of the page after it."""
+    """One page of a list, when it was read, and the cursor of the next page."""
 
     items: list[ScheduleRow]
     now: datetime
@@ -35,7 +35,7 @@ class SchedulePage:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTally:
-    """What a bulk change would touch."""
+    """What a bulk change would affect."""
 
     total: Count
     by_state: dict[str, int]
@@ -45,9 +45,9 @@ class ScheduleTally:
 def list_schedules(
     wanted: ScheduleFilter, *, limit: int = 50, after: str = "", soonest: bool = False, whole: bool = False
 ) -> Operation[SchedulePage]:
-    """By key, or by when they are due next. What is searched for is looked for among so many; `next` goes on there.
+    """Return a page by key or by due time. A search scans a bounded number of rows; `next` continues from there.
 
-    `whole`: with arguments that are too large for a list.
+    `whole`: include arguments that are too large for a list.
     """
     most = None if whole else store.LINE
     now = moment((yield from store.clock()))
@@ -62,7 +62,7 @@ def list_schedules(
 
 
 def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
-    """Changes nothing; counts up to a bound."""
+    """Count what a change would affect, up to a bound. Writes nothing."""
     by_state: Counter[str] = Counter()
     by_task: Counter[str] = Counter()
     seen, after = 0, ""
@@ -77,7 +77,7 @@ def tally(wanted: ScheduleFilter, verb: Verb) -> Operation[ScheduleTally]:
 
 
 def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operation[int]]) -> Plan[int]:
-    """A change of everything that matches, in transactions of a thousand: none keeps the scheduler waiting for long."""
+    """Change everything that matches in transactions of 1000 rows, so that none blocks the scheduler for long."""
     changed, after = 0, ""
     while page := (yield store.page(wanted, PAGE, after, most=store.LINE)):
         after = page[-1].key
@@ -86,14 +86,14 @@ def in_batches(wanted: ScheduleFilter, change: Callable[[ScheduleFilter], Operat
 
 
 def run_all(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
-    """Each once, whatever its rule says; answers how many. One whose rule makes no sense is left alone."""
-    found = [row for row in (yield from store.page_to_change(wanted, PAGE)) if _makes_sense(row)]
+    """Run each schedule once, independently of its rule; skip those with an invalid rule. Return how many ran."""
+    found = [row for row in (yield from store.page_to_change(wanted, PAGE)) if _has_valid_rule(row)]
     for row in found:
         yield from run_now(row.key, actor=actor)
     return len(found)
 
 
-def _makes_sense(row: ScheduleRow) -> bool:
+def _has_valid_rule(row: ScheduleRow) -> bool:
     try:
         decode(row.rule)
     except InvalidSchedule:
@@ -102,7 +102,7 @@ def _makes_sense(row: ScheduleRow) -> bool:
 
 
 def in_words(rule: dict[str, Any]) -> str:
-    """A rule for people; one that makes no sense as it is stored."""
+    """Return a rule as text for people, or as its stored JSON if it is invalid."""
     try:
         return describe(decode(rule))
     except InvalidSchedule:
@@ -110,7 +110,7 @@ def in_words(rule: dict[str, Any]) -> str:
 
 
 def clock_of(rule: dict[str, Any]) -> tzinfo:
-    """The clock that a rule looks at; UTC where it looks at none, or makes no sense."""
+    """Return the zone of a rule; UTC if it has none or is invalid."""
     try:
         when = decode(rule)
     except InvalidSchedule:
@@ -124,5 +124,5 @@ _touches: dict[Verb, Callable[[ScheduleRow], bool]] = {
     "disable": lambda row: row.state != "disabled",
     "delete": lambda _: True,
     "spread": lambda row: row.rule.get("kind") != "once",
-    "run": _makes_sense,
+    "run": _has_valid_rule,
 }

@@ -1,4 +1,4 @@
-"""Schedules as a person sees and steers them: list, show, pause, run now, backfill, spread."""
+"""Operations on schedules: find, show, pause, resume, disable, delete, spread, run now, backfill."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ from sereno.search.sql_terms import SearchParams
 from sereno.zones import instant, moment
 
 PAGE = 1000
-# A backfill is written in transactions of this many.
+# Jobs of a backfill per transaction.
 BATCH = 500
-# More instants than this in one backfill are a mistake in the dates.
+# Instants of one backfill; more are most likely a mistake in the dates.
 MOST_BACKFILLED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDetail:
-    """One schedule with what it did and what it will do, as seen at this moment."""
+    """One schedule with its past fires and its next instants, as of `now`."""
 
     schedule: ScheduleRow
     fires: list[FireRow]
@@ -45,7 +45,7 @@ class ScheduleDetail:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """The instants of a range; those in `done` made a job before."""
+    """The instants of a range; those in `done` have already made a job."""
 
     schedule: ScheduleRow
     instants: list[datetime]
@@ -54,34 +54,34 @@ class Backfill:
 
 @dataclass(slots=True)
 class Pace:
-    """So many a second over all transactions of a backfill, however long each of them takes; None: all at once."""
+    """Limits a backfill to `rate` jobs per second across all of its transactions. None: no limit."""
 
     rate: float | None = None
-    # When the next one may run, in microseconds.
+    # When the next job may run, in microseconds.
     next_at: float = 0.0
 
     def delays(self, now: int, count: int) -> list[float]:
-        """How long each of the next ones waits."""
+        """Return the delay in seconds of each of the next `count` jobs."""
         if not self.rate:
             return [0.0] * count
-        # What comes too late moves what follows: to catch up would be faster than the rate.
+        # A late transaction moves everything after it: catching up would exceed the rate.
         start = max(now, self.next_at)
         self.next_at = start + count / self.rate * SECOND
         return [(start - now) / SECOND + number / self.rate for number in range(count)]
 
 
 def find(key: str) -> Operation[ScheduleRow]:
-    """One schedule, or InvalidSchedule that says how to find it."""
+    """Return one schedule. Raises InvalidSchedule if there is none with this key."""
     found = yield from store.page(ScheduleFilter(keys=[key]), 1)
     if not found:
-        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` shows those that there are")
+        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` lists all schedules")
     return found[0]
 
 
 def show(
     key: str, *, fires: int = 10, upcoming: int = 5, search_params: SearchParams | None = None
 ) -> Operation[ScheduleDetail]:
-    """`search_params`: what a search asks of its fires."""
+    """Return a schedule with its details. `search_params` filter its fires."""
     row = yield from find(key)
     past = yield from store.fires(row.id, fires, search_params)
     now = moment((yield from store.clock()))
@@ -89,28 +89,28 @@ def show(
 
 
 def coming(row: ScheduleRow, now: datetime, n: int) -> list[Instant]:
-    """Its next instants, as things stand: the one that it is due at, then those that are still to come."""
+    """Return its next instants: the one that is due next, then those after it."""
     try:
         when = decode(row.rule)
     except InvalidSchedule:
-        # Written by SQL; the scheduler parks it.
+        # An invalid rule was written with SQL; the scheduler parks it.
         return []
     at = _due(row, when)
     if isinstance(when, Every) and when.count_from == "end":
-        # Only the first is known: the others wait for runs that have not begun.
+        # Only the first is known: the next ones depend on runs that have not started.
         n = min(n, 1)
     if row.max_fires is not None:
         n = min(n, row.max_fires - row.fired)
     if at is None or n < 1:
         return []
     first = preview(when, moment(at - 1), 1, row.shift, moment(at - row.shift - _step(when)))
-    # One that is overdue stands for those between it and now.
+    # An overdue instant stands for those between it and now.
     others = preview(when, max(now, moment(at)), n - 1, row.shift, moment(at - row.shift))
     return [each for each in (*first, *others) if row.ends_at is None or each.at <= row.ends_at]
 
 
 def _due(row: ScheduleRow, when: When) -> int | None:
-    """When it fires next; for a row that is not planned yet, as the scheduler will plan it."""
+    """Return when it fires next; for a row without a plan, as the scheduler will plan it."""
     if row.next_run_at is None or row.planned:
         return None if row.next_run_at is None else instant(row.next_run_at)
     rule = compile_text(encode(when))
@@ -120,20 +120,20 @@ def _due(row: ScheduleRow, when: When) -> int | None:
 
 
 def _step(when: When) -> int:
-    """An Every counts on from its last instant: one step before the next."""
+    """Return the interval of an Every, which counts from one step before its next instant; 0 for other rules."""
     return round(seconds(when.interval) * 1_000_000) if isinstance(when, Every) else 0
 
 
 def pause(
     wanted: ScheduleFilter, *, until: datetime | None = None, note: str | None = None, actor: str | None = None
 ) -> Operation[int]:
-    """They fire no more, or not before `until`; answers how many."""
+    """Pause schedules, for good or `until` a moment. Return how many were paused."""
     _check_named(wanted, "pause")
     who = actor or default_actor()
     if until is not None:
         yield from _check_to_come(until)
     changed = yield from store.pause(wanted, until, note, who)
-    yield from _noted(who, "pause", wanted, changed, {"until": until, "note": note})
+    yield from _audit_change(who, "pause", wanted, changed, {"until": until, "note": note})
     return changed
 
 
@@ -141,37 +141,37 @@ def _check_to_come(until: datetime) -> Operation[None]:
     check_date("until", until)
     now = moment((yield from store.clock()))
     if until <= now:
-        raise Refused(f"a pause until {until.isoformat()} is over already: give a later moment, or resume it")
+        raise Refused(f"cannot pause until {until.isoformat()}, which is past: give a later moment, or resume it")
 
 
 def resume(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
-    """They fire again from now on; what passed meanwhile is not caught up."""
+    """Resume schedules from now on; instants missed in the meantime are not caught up. Return how many."""
     _check_named(wanted, "resume")
     who = actor or default_actor()
     changed = yield from store.resume(wanted, who)
-    yield from _noted(who, "resume", wanted, changed, {})
+    yield from _audit_change(who, "resume", wanted, changed, {})
     return changed
 
 
 def disable(wanted: ScheduleFilter, *, note: str | None = None, actor: str | None = None) -> Operation[int]:
-    """They fire no more until somebody resumes them."""
+    """Disable schedules until they are resumed. Return how many were disabled."""
     _check_named(wanted, "disable")
     who = actor or default_actor()
     changed = yield from store.disable(wanted, note, who)
-    yield from _noted(who, "disable", wanted, changed, {"note": note})
+    yield from _audit_change(who, "disable", wanted, changed, {"note": note})
     return changed
 
 
 def delete(wanted: ScheduleFilter, *, actor: str | None = None) -> Operation[int]:
-    """Gone; their jobs and fires stay as history."""
+    """Delete schedules; their jobs and fires stay as history. Return how many were deleted."""
     _check_named(wanted, "delete")
     changed = yield from store.delete(wanted)
-    yield from _noted(actor or default_actor(), "delete", wanted, changed, {})
+    yield from _audit_change(actor or default_actor(), "delete", wanted, changed, {})
     return changed
 
 
 def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None) -> Operation[int]:
-    """Each fires at its own place inside the window after its instant; 0 takes the spread away."""
+    """Give each schedule its own offset inside the window after its instant; 0 removes the spread."""
     _check_named(wanted, "spread")
     who = actor or default_actor()
     now = yield from store.clock()
@@ -183,7 +183,7 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
             try:
                 when = decode(row.rule)
             except InvalidSchedule:
-                # Written by SQL; it is parked, or will be.
+                # An invalid rule was written with SQL: it is parked, or will be.
                 continue
             if isinstance(when, Once):
                 continue
@@ -191,16 +191,16 @@ def spread(wanted: ScheduleFilter, window: Duration, *, actor: str | None = None
             rows.append(_respread(row, spreading, now))
         if rows:
             changed += yield from store.reshift(rows)
-    yield from _noted(who, "spread", wanted, changed, {"window": seconds(window)})
+    yield from _audit_change(who, "spread", wanted, changed, {"window": seconds(window)})
     return changed
 
 
 def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
-    """Another place inside the spread; the instant that was fired last does not come again there."""
+    """Return the row with its new offset. The instant that fired last does not fire again at the new offset."""
     place = shift(row.key, when)
     rule = compile_text(encode(when))
     if rule.uses_anchor:
-        # An Every counts on from where it stands.
+        # An Every continues from its next instant.
         moved = None if row.next_run_at is None else max(now, instant(row.next_run_at) - row.shift + place)
     else:
         after = now - place
@@ -212,10 +212,10 @@ def _respread(row: ScheduleRow, when: When, now: int) -> dict[str, Any]:
 
 
 def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
-    """A run that a person asks for, whatever the rule says; its overlap policy does not hold it back."""
+    """Run a schedule now, independently of its rule and its overlap policy. Return the job."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
-    # An instant is run once: where somebody runs it at the same moment, another one that nobody has run.
+    # An instant makes one job: if another caller takes this one at the same moment, try the next microsecond.
     at = now
     while not (fired := (yield from _fire(row, [at], now, [0.0], shift=0))):
         at += 1
@@ -225,9 +225,9 @@ def run_now(key: str, *, actor: str | None = None) -> Operation[Job]:
 
 
 def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfill]:
-    """The instants of its rule from start to end, and which of them made a job before. Nothing is written."""
+    """Return the instants of its rule from start to end, and which of them have made a job. Writes nothing."""
     if end <= start:
-        raise Refused(f"a backfill goes forward: {end.isoformat()} is not after {start.isoformat()}")
+        raise Refused(f"a backfill needs an end after its start: {end.isoformat()} is not after {start.isoformat()}")
     row = yield from find(key)
     rule = compile_text(encode(decode(row.rule)))
     if rule.uses_anchor:
@@ -246,7 +246,7 @@ def backfill_plan(key: str, start: datetime, end: datetime) -> Operation[Backfil
 def backfill(
     key: str, instants: Sequence[datetime], *, pace: Pace | None = None, actor: str | None = None
 ) -> Operation[list[Job]]:
-    """Run these instants, after those that were made at the same pace before."""
+    """Run these instants, after those that were already created at the same pace. Return the jobs."""
     row = yield from store.lock_one(key)
     now = yield from store.clock()
     delays = (pace or Pace()).delays(now, len(instants))
@@ -258,7 +258,7 @@ def backfill(
 
 
 def batches(instants: Sequence[datetime]) -> Iterator[Sequence[datetime]]:
-    """The instants of a long backfill, a transaction's worth each."""
+    """Split the instants of a long backfill into transactions."""
     for first in range(0, len(instants), BATCH):
         yield instants[first : first + BATCH]
 
@@ -266,7 +266,7 @@ def batches(instants: Sequence[datetime]) -> Iterator[Sequence[datetime]]:
 def _fire(
     row: ScheduleRow, instants: Sequence[int], now: int, delays: Sequence[float], *, shift: int
 ) -> Operation[list[Job]]:
-    """Fires by hand: recorded, so that none happens twice. `shift`: how far they are from what the rule names."""
+    """Fire instants manually, each recorded so that it cannot fire twice. `shift`: their offset from the rule."""
     records = [{"id": row.id, "planned": at} for at in instants]
     fresh = yield from record_again(records)
     wanted = [(at, delay) for at, delay in zip(instants, delays, strict=True) if (row.id, at) in fresh]
@@ -274,10 +274,10 @@ def _fire(
         return []
     details = {name: getattr(row, name) for name in JOB_FIELDS}
     rule = encode(decode(row.rule)).decode()
-    # One that waits for its turn does not expire before it. Instants, no delays: those would count from the statement
-    # that makes the jobs, which comes after the one that read the clock.
-    turns = [(at, now + round(delay * SECOND)) for at, delay in wanted]
-    jobs = [fire_job(details, rule, at - shift, turn) | {"run_at": moment(turn)} for at, turn in turns]
+    # expires_after counts from when the job may run. Absolute times, no delays: a delay would count from the statement
+    # that inserts the jobs, which runs after the one that read the clock.
+    run_times = [(at, now + round(delay * SECOND)) for at, delay in wanted]
+    jobs = [fire_job(details, rule, at - shift, run_at) | {"run_at": moment(run_at)} for at, run_at in run_times]
     made = yield from tick.make_jobs(jobs)
     yield from tick.link(
         [
@@ -312,17 +312,17 @@ def _with_spread(when: When, window: Duration) -> When:
 
 
 def decode_object(when: When) -> dict[str, Any]:
-    """A rule as the object that is stored."""
+    """Return a rule as the object that is stored."""
     found: dict[str, Any] = msgspec.json.decode(encode(when))
     return found
 
 
 def _check_named(wanted: ScheduleFilter, what: str) -> None:
     if wanted.is_empty:
-        raise Refused(f"{what} of every schedule there is: name a key, a pattern, a task or a tenant ('*' for all)")
+        raise Refused(f"cannot {what} every schedule: name a key, a pattern, a task or a tenant ('*' for all)")
 
 
-def _noted(who: str, what: str, wanted: ScheduleFilter, changed: int, detail: dict[str, Any]) -> Operation[None]:
+def _audit_change(who: str, what: str, wanted: ScheduleFilter, changed: int, detail: dict[str, Any]) -> Operation[None]:
     subject = ", ".join(_keys(wanted.keys)) if wanted.keys else wanted.pattern or "schedules"
     yield from audit.audit(
         who, f"schedule.{what}", f"schedule {subject}", {**wanted.as_detail(), **detail, "changed": changed}

@@ -1,4 +1,4 @@
-"""Newer time zone data moves instants: those that are to come are worked out again, a page at a time."""
+"""Replans future instants, a page at a time, when newer time zone data moves them."""
 
 import logging
 
@@ -12,11 +12,12 @@ from sereno.telemetry.log_events import emit
 from sereno.zones import VERSION
 
 PAGE = 5000
+# Timeout in seconds of the statement that writes a page.
 PATIENCE = 60.0
 
 
 class Replanner:
-    """One round over every schedule that has a zone, by the leader with this fence."""
+    """One round over every schedule with a zone, run by the leader that holds this fence."""
 
     def __init__(self, before: str | None, fence: int) -> None:
         self._before = before
@@ -26,17 +27,17 @@ class Replanner:
 
     @classmethod
     def after(cls, before: str | None, fence: int) -> "Replanner | None":
-        """What is to be done for a leader that meets instants of this version; older data moves nothing back."""
+        """Return the round needed if instants were planned with this version; older data replans nothing."""
         if before is not None and before > VERSION:
             emit(
                 logging.WARNING,
                 "scheduler.zones_old",
-                f"time zone data {VERSION} here, {before} was in use: upgrade tzdata on this host",
+                f"this host has time zone data {VERSION}, but {before} was in use: upgrade tzdata on this host",
             )
         return cls(before, fence) if before is None or before < VERSION else None
 
     async def page(self, line: Line) -> bool:
-        """The next page; whether that was all."""
+        """Replan the next page. Return whether it was the last."""
         if self._before is not None:
             rows = await line.run(tick.zoned(self._after, PAGE))
             if rows:
@@ -46,8 +47,8 @@ class Replanner:
             emit(
                 logging.WARNING,
                 "scheduler.zones_changed",
-                f"time zone data changed from {self._before} to {VERSION}: {self._moved} schedules have another next "
-                "instant",
+                f"time zone data changed from {self._before} to {VERSION}: the next instant of {self._moved} schedules "
+                "moved",
                 moved=self._moved,
             )
         await line.run(leader_lease.set_zones(self._fence, VERSION))
@@ -56,14 +57,14 @@ class Replanner:
     async def _replan(self, line: Line, rows: list[tuple[int, str, int, int, int | None]]) -> int:
         now = await line.run(schedules.clock())
         changed = []
-        for number, text, seen, shift, last in rows:
+        for number, text, planned, shift, last in rows:
             try:
                 rule = compile_text(text)
                 at = first_instant(rule, shift, max(now, last or 0), None) if rule.uses_zone else None
             except (InvalidSchedule, ValueError, ArithmeticError):
                 # The tick parks it when it is due.
                 continue
-            # What is due already is fired as it was planned.
-            if at is not None and at != seen and seen > now:
-                changed.append({"id": number, "seen": seen, "next": at})
+            # An instant that is already due fires as planned.
+            if at is not None and at != planned and planned > now:
+                changed.append({"id": number, "seen": planned, "next": at})
         return await line.run(tick.replan(changed), PATIENCE) if changed else 0

@@ -1,4 +1,4 @@
-"""How many schedules went, lately: the runs of a whole page in one statement, and counts up to a bound."""
+"""Recent runs of a whole page of schedules in one statement, and counts by state up to a bound."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _sql = queries("schedules/runs")
 
 
 class StateCount(NamedTuple):
-    """How many schedules are in a state, and how many of them need somebody."""
+    """How many schedules are in a state, and how many of them need attention."""
 
     state: str
     number: int
@@ -19,7 +19,7 @@ class StateCount(NamedTuple):
 
 
 def newest(schedules: Sequence[int], limit: int) -> Operation[dict[int, list[FireRow]]]:
-    """The newest instants of each, by the id of the schedule; the newest first."""
+    """Return the newest instants of each schedule by its id, the newest first."""
     found: dict[int, list[FireRow]] = {schedule: [] for schedule in schedules}
     if schedules and limit:
         rows = yield Statement(_sql["newest"], {"ids": list(schedules), "limit": limit})
@@ -29,6 +29,6 @@ def newest(schedules: Sequence[int], limit: int) -> Operation[dict[int, list[Fir
 
 
 def tally(wanted: ScheduleFilter, bound: int) -> Operation[list[StateCount]]:
-    """By state; those beyond the bound are not looked at."""
+    """Count by state, up to a bound."""
     rows = yield Statement(_sql["tally"], wanted.params() | {"bound": bound})
     return [StateCount(row[0], int(row[1]), int(row[2])) for row in rows]

@@ -1,8 +1,8 @@
--- What became of the newest instants of many schedules at once, for a page that shows them in a row.
+-- The newest instants of many schedules at once, for a page that shows them in a row.
 
 -- name: newest
 -- The newest runs and skips of each of these schedules, each part by its own index and no longer than the page shows.
--- Of live runs a few hundred are looked at: a backfill may have made more.
+-- At most 500 live runs are scanned per schedule: a backfill may have made more.
 select wanted.id, every.planned_at, every.fired_at, every.job_id, every.stands_for, every.reason, every.state,
        every.started_at, every.finished_at, every.attempt, every.error
 from unnest(%(ids)s::bigint[]) as wanted(id)
@@ -27,8 +27,8 @@ cross join lateral (
 ) as every;
 
 -- name: tally
--- How many match by state, and how many of those need somebody: they make no sense, failed too often, or ended dead
--- when they ran last. No more than the bound are looked at.
+-- Number of matching schedules by state, and how many of them need attention: parked, disabled after failures, or last
+-- run dead. Counts up to the bound.
 select state, count(*),
        count(*) filter (where state = 'parked' or (state = 'enabled' and failed_in_row > 0)
                         or (state = 'disabled' and starts_with(note, 'disabled after ')))

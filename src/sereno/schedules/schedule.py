@@ -1,4 +1,4 @@
-"""A schedule as it is asked for: a key, a job, a rule, and what to do when things go wrong."""
+"""The definition of a schedule: a key, a job, a rule, and its policies for missed and overlapping runs."""
 
 import hashlib
 from datetime import datetime
@@ -17,20 +17,20 @@ from sereno.text import check_text
 
 MISSED = ("skip", "latest", "all")
 OVERLAPS = ("skip", "allow", "queue_one", "cancel_previous")
-# More missed runs than this at once are no catching up, but a flood.
+# Upper bound of missed_limit: more missed runs than this at once would flood the queue.
 MOST_CAUGHT_UP = 10_000
 LONGEST_WINDOW = 366 * 86400.0
 
 
 class Policies(TypedDict, total=False):
-    """What a schedule does when things go wrong, and its limits.
+    """The policies and limits of a schedule.
 
     missed         "latest" (default), "skip" or "all", with missed_limit (100) and missed_window ("24h")
-    max_lateness   an instant that is noticed later than this is skipped
+    max_lateness   an instant that is fired later than this is skipped
     overlap        "skip" (default), "allow", "queue_one" or "cancel_previous"
-    starts_at, ends_at, max_fires    its limits
-    disable_after  so many runs in a row that ended dead disable it
-    expires_after  a job that has not started by then is not started any more
+    starts_at, ends_at, max_fires    when it starts and ends, and how many fires it makes at most
+    disable_after  number of consecutive dead runs that disables it
+    expires_after  a job that has not started after this time expires
     """
 
     missed: Missed
@@ -46,13 +46,13 @@ class Policies(TypedDict, total=False):
 
 
 class ScheduleOptions(Policies, total=False):
-    """What may be said of a schedule besides its key, its job and its rule. `tenant`: whose it is, and its jobs."""
+    """The options of a schedule besides its key, its job and its rule. `tenant` owns the schedule and its jobs."""
 
     tenant: str | None
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a schedule but its state."""
+    """The complete definition of a schedule, without its state."""
 
     key: str
     job: NewJob
@@ -69,7 +69,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     expires_after: Duration | None = None
 
     def checked(self) -> "NewSchedule":
-        """Itself with its rule in one spelling, or InvalidSchedule that names what is wrong."""
+        """Return this schedule with its rule in canonical form. Raises InvalidSchedule."""
         try:
             check_text("key", self.key)
             check_date("starts_at", self.starts_at)
@@ -83,8 +83,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             raise self.refusal(f"ends_at {self.ends_at} is not after starts_at {self.starts_at}: it could never fire")
         if self.missed == "all" and self.overlap != "allow":
             raise self.refusal(
-                'missed="all" runs several at once: it needs overlap="allow"; '
-                'or let one run stand for all with missed="latest"'
+                'missed="all" starts several runs at once: it needs overlap="allow"; '
+                'or use missed="latest", which starts one run for all of them'
             )
         self._check_job()
         try:
@@ -114,18 +114,18 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             raise self.refusal(f"it needs a job, such as task.job(...), not {self.job!r:.60}")
         options = self.job.options
         if options.run_at is not None or options.delay is not None:
-            raise self.refusal("its job has a run_at or a delay: the schedule says when")
+            raise self.refusal("its job has a run_at or a delay: the schedule decides when it runs")
         if options.expires_at is not None:
-            raise self.refusal("its job has an expires_at, which would pass: give the schedule expires_after")
+            raise self.refusal("its job has an expires_at, a fixed date: give the schedule expires_after instead")
         if options.on_conflict == "raise":
-            raise self.refusal('on_conflict="raise" has nobody to raise to: use "keep" or "replace"')
+            raise self.refusal('on_conflict="raise" has no caller to raise to: use "keep" or "replace"')
         try:
             check_names([msgspec.json.decode(self.job.args), options.unique_key])
         except InvalidSchedule as error:
             raise self.refusal(str(error)) from None
 
     def as_row(self) -> dict[str, Any]:
-        """The object that the upsert reads; where it fires first is for whoever knows the time."""
+        """Return the object that the upsert statement reads. The store adds the first instant: it knows the time."""
         options = self.job.options
         return {
             "key": self.key,
@@ -158,7 +158,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4096)
 def rule_text(when: When) -> bytes:
-    """The JSON of a rule; a million schedules share a few hundred."""
+    """Return the JSON of a rule. Cached: a million schedules share a few hundred rules."""
     return encode(when)
 
 
@@ -171,17 +171,17 @@ def _spelled(when: When) -> When:
     try:
         return _known(when)
     except TypeError:
-        # Something that cannot be looked up: not a rule, and `checked` says why.
+        # Not hashable, so it is not a rule: `checked` raises the error that explains it.
         return checked(when)
 
 
 def shift(key: str, when: When) -> int:
-    """Where inside its spread a schedule fires, in microseconds: the same for ever, different for each key."""
+    """Return the offset inside the spread, in microseconds: constant for a key, and different between keys."""
     window = 0 if isinstance(when, Once) else round(seconds(when.spread) * 1_000_000)
     if not window:
         return 0
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-    # Whole milliseconds, so that times stay readable.
+    # Whole milliseconds keep the times readable.
     return int.from_bytes(digest) % window // 1000 * 1000
 
 

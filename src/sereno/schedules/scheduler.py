@@ -1,8 +1,8 @@
 """The scheduler: sleeps until a schedule is due, ticks, and sleeps again.
 
-Any number of them may run; every row is locked while it is fired, and a fire is unique. One leads under a lease, so
-that the others can sleep; a follower that sees the leader fall behind ticks as well. NOTIFY wakes it when a schedule
-becomes due sooner than it meant to wake.
+Any number of schedulers may run: every row is locked while it fires, and a fire is unique. One of them leads under a
+lease, so that the others can sleep; a follower that sees the leader fall behind ticks as well. NOTIFY wakes the
+scheduler when a schedule becomes due earlier than its next planned wake-up.
 """
 
 import asyncio
@@ -31,46 +31,48 @@ from sereno.worker.floor import LookBack, Reach, exceeded_time
 from sereno.worker.listener import Listener
 from sereno.worker.maintenance.duties import Maintenance, maintenance_line
 
-# A leader that is gone is missed after this long.
+# Lease of the leader in seconds: after this time, another scheduler replaces a leader that is gone.
 LEASE = 20.0
+# Longest sleep in seconds, less jitter of up to 20 %.
 REST = 7.0
-# Passes in a row that were full: whatever comes each second should not call for help.
+# Rows in consecutive full passes before a second connection helps; the load of an ordinary second stays below it.
 MUCH = 2 * BATCH
-# Before one as long as this, what is not needed is put away.
+# Sleep in seconds from which on the second connection is closed.
 LONG_REST = 1.0
-# While something waits for a run to end.
+# Sleep in seconds while a schedule waits for a run to end.
 REST_AWAITING = 0.5
-# A follower helps when the leader is this far behind.
+# Seconds that the leader must be behind before a follower ticks as well.
 OVERDUE = 2.0
+# Sleep in seconds when every due row is locked by another transaction.
 LOCKED_REST = 0.1
-# How far behind the present the floor stays: transactions that are under way may still bring schedules.
+# How far the floor stays behind the present: open transactions may still commit schedules below it.
 MARGIN = 5 * SECOND
-# What a look costs on a healthy table.
+# Cost in seconds of a full scan on a healthy table.
 ORDINARY_LOOK = 0.005
 TICK_TIMEOUT = 60.0
-# How far below its floor a look-back starts after one from zero took too long.
+# How far below its floor a look-back starts after a scan from zero exceeded its time limit.
 FIRST_REACH = 3600 * SECOND
-# A pass that took too long is tried again with this part of its rows; the next ones grow again.
+# A pass that timed out is retried with 1/SMALLER of its rows; each pass after it takes LARGER times as many.
 SMALLER, LARGER = 8, 2
-# What waits for a run that is gone is looked for this often.
+# Seconds between checks for schedules that wait for a run that no longer exists.
 HEAL_EVERY = 60.0
 
 
 class Scheduler(Service):
-    """Fires schedules until it is stopped."""
+    """Fires due schedules until it is stopped."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__("scheduler")
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.figures = SchedulerFigures()
         self._line = Line(url, settings, "scheduler")
-        # Open only while there is more to do than one connection can.
+        # Open only while one connection is not enough.
         self._second_line = Line(url, settings, "scheduler")
         heard = {"schedule": lambda _: self.wake(), "clock": lambda _: self._clock_was_set()}
         self._listener = Listener(url, settings, heard, self._clock_was_set)
-        # Services that run beside the ticks, wherever this scheduler runs.
+        # Services that run next to the ticks, wherever this scheduler runs.
         self._attached: list[Service] = []
-        # Beside the ticks: nothing that is due waits for it.
+        # Runs next to the ticks, so that nothing due waits for it.
         beside = maintenance_line(url, settings, "scheduler housekeeping")
         self._housekeeping = Maintenance("scheduler housekeeping", beside, [fires_duty(settings)])
         self._ticker, self._second_ticker = Ticker(), Ticker()
@@ -79,14 +81,14 @@ class Scheduler(Service):
         self._look_back = LookBack()
         self._reach = Reach(FIRST_REACH)
         self._last = leader_lease.LastTick()
-        # Something waits for a run to end, as far as the last look at everything knows.
+        # Whether a schedule waits for a run to end, as of the last full scan.
         self._awaits = False
         self._healed_at = -math.inf
-        # Where a round of pages goes on; none is under way otherwise.
+        # Where the current round of healing continues; None: no round is under way.
         self._healed_up_to: int | None = None
         self._replanner: Replanner | None = None
         self._batch = BATCH
-        # One row at a time, because a row in the batch could not be written.
+        # Number of rows left to fire one by one, because a row of their batch could not be written.
         self._single = 0
 
     def attach(self, service: Service) -> None:
@@ -114,7 +116,7 @@ class Scheduler(Service):
             try:
                 await self._line.run(leader_lease.resign(self.holder), patience=3.0)
             except DatabaseUnavailable:
-                emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease will run out by itself")
+                emit(logging.WARNING, "scheduler.unresigned", "the scheduler's lease was not released: it will expire")
         await self._line.close()
         await self._second_line.close()
 
@@ -133,7 +135,7 @@ class Scheduler(Service):
         if everything:
             self._end_full_scan(began, seen)
         if not seen.leads:
-            emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another one leads now")
+            emit(logging.WARNING, "scheduler.deposed", f"scheduler {self.holder}: another scheduler leads now")
             self._fence = None
             return 0.0
         freed = await self._count_ended(seen, ended)
@@ -166,7 +168,7 @@ class Scheduler(Service):
     async def _look(
         self, fence: int, rest: float, floor: int, ended: int, *, everything: bool
     ) -> leader_lease.DueSchedules:
-        look = leader_lease.look(
+        query = leader_lease.look(
             self.holder,
             fence,
             lease=LEASE,
@@ -177,7 +179,7 @@ class Scheduler(Service):
             last=self._last,
         )
         try:
-            return await self._line.run(look)
+            return await self._line.run(query)
         except DatabaseUnavailable as error:
             if everything and exceeded_time(error):
                 self._look_back.failed(monotonic())
@@ -185,7 +187,7 @@ class Scheduler(Service):
             raise
 
     def _clock_was_set(self) -> None:
-        """Or may have been, while nobody listened: set back, it makes due what lies below the floor."""
+        """Wake up and scan below the floor: a clock set back (perhaps while not listening) makes rows there due."""
         self._look_back.ask()
         self.wake()
 
@@ -199,7 +201,7 @@ class Scheduler(Service):
         return rest
 
     async def _maintain(self) -> bool:
-        """Whether there is more of it right now."""
+        """Run one page of maintenance. Return whether more is left."""
         if self._replanner is not None and await self._replanner.page(self._line):
             self._replanner = None
         if self._healed_up_to is not None or monotonic() - self._healed_at > HEAL_EVERY:
@@ -219,7 +221,10 @@ class Scheduler(Service):
         return 0.0
 
     async def _end_runs(self, after: int) -> bool:
-        """Whether a fire that waited is free now. For a third of a lease at most: runs may end faster than we count."""
+        """Count ended runs, for a third of a lease at most: runs may end faster than they are counted.
+
+        Return whether a held fire can go now.
+        """
         end = monotonic() + LEASE / 3
         freed, full = False, True
         while full and monotonic() < end and not self.stopping:
@@ -233,10 +238,9 @@ class Scheduler(Service):
         return freed
 
     async def _ticks(self, floor: int, *, look_at_held: bool) -> int:
-        """One pass after the other until nothing is due, for a third of a lease at most; answers how many rows it met.
+        """Tick until nothing is due, for a third of a lease at most. Return the number of rows handled.
 
-        Where there is much to do, a second connection takes from it as well: alone, one would use one processor of the
-        server.
+        A large backlog is shared with a second connection: one connection uses only one processor of the server.
         """
         began = monotonic()
         end = began + LEASE / 3
@@ -252,8 +256,7 @@ class Scheduler(Service):
                 self._single = max(0, self._single - 1)
                 full = done.taken >= limit or done.more
                 self._batch = min(BATCH, self._batch * LARGER)
-                # What a full pass left is at or after where it stopped; locked rows are met by the next look at
-                # everything.
+                # The rest of a full pass is at or after where it stopped; locked rows are found by the next full scan.
                 floor = done.reached if full else max(floor, done.now - MARGIN)
                 total.add(done)
                 self._note(done)
@@ -279,9 +282,9 @@ class Scheduler(Service):
         return total.taken - total.left
 
     async def _second(self, floor: int, end: float, total: TickResult) -> bool:
-        """Passes beside those of the first connection, as long as they are full.
+        """Tick on the second connection as long as its passes are full.
 
-        False when one failed: the first connection then meets those rows, and finds out what is wrong with them.
+        Return False if a pass failed: the first connection then handles its rows and finds the cause.
         """
         full = True
         try:
@@ -292,12 +295,12 @@ class Scheduler(Service):
                 floor = done.reached
                 total.add(done)
                 self._note(done)
-        except Exception:  # noqa: BLE001 - whatever it is, the first connection meets it as well
+        except Exception:  # noqa: BLE001 - the first connection meets the same error and reports it
             return False
         return True
 
     async def _tick(self, floor: int, limit: int, *, look_at_held: bool) -> TickResult | None:
-        """None when a row could not be written: the rows of that pass are then met one by one."""
+        """Run one pass. Return None if a row could not be written: its rows are then fired one by one."""
         try:
             return await self._line.run(
                 self._ticker.tick(floor, limit, look_at_held=look_at_held), TICK_TIMEOUT, atomic=True
@@ -331,13 +334,13 @@ class Scheduler(Service):
         emit(logging.ERROR, "schedule.parked", f"schedule {key} is parked: {why}", schedule=key)
 
     async def _heal(self, after: int) -> int | None:
-        """A page of schedules that wait; answers where the next page begins, None after the last."""
+        """Heal a page of waiting schedules. Return where the next page begins, None after the last."""
         reached, keys = await self._line.run(tick.heal(after))
         for key in keys:
             emit(
                 logging.WARNING,
                 "schedule.healed",
-                f"schedule {key} waited for a run that is gone: it goes on",
+                f"schedule {key} waited for a run that no longer exists: it continues",
                 schedule=key,
             )
         if reached is None:

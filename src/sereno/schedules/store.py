@@ -1,4 +1,4 @@
-"""Schedules as people and programs write, read and steer them."""
+"""Statements that write, read and change schedules."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -19,13 +19,13 @@ from sereno.zones import instant
 _sql = queries("schedules/store")
 
 
-# More than there will ever be.
+# A limit above any real number of schedules.
 EVERY = 2**62
-# A search looks at no more than so many at a time.
+# Rows that one search statement scans.
 WINDOW = 100_000
-# Of one schedule, so many of the newest instants are looked at for those that are searched for.
+# Newest instants of one schedule that a search scans.
 FIRES_WINDOW = 1000
-# Bytes of arguments that a line of a list shows.
+# Bytes of arguments shown per schedule in a list; larger arguments are left out.
 LINE = 16 * 1024
 
 
@@ -84,7 +84,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def late_p99(self) -> float | None:
-        """Seconds; within a factor of two, from the counts on the row."""
+        """Return the 99th percentile of lateness in seconds, within a factor of two, from the buckets of the row."""
         counts = [count or 0 for count in self.lateness]
         wanted = sum(counts) * 0.99
         seen = 0
@@ -96,7 +96,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpsertResult(NamedTuple):
-    """What became of a schedule that was said. "taken": declared, and the key belongs to a tenant's schedule."""
+    """The result of writing a schedule. "taken": it was declared, but the key belongs to a tenant's schedule."""
 
     id: int
     key: str
@@ -106,7 +106,7 @@ class UpsertResult(NamedTuple):
 
 
 class FireRow(NamedTuple):
-    """One instant of a schedule: the job that it made and how that went, or why there is none."""
+    """One instant of a schedule: its job and the outcome, or why it made no job."""
 
     planned_at: datetime | None
     fired_at: datetime
@@ -121,7 +121,7 @@ class FireRow(NamedTuple):
 
 
 class SchedulerRow(NamedTuple):
-    """Who leads, and how its last tick went. `lag`: seconds that the oldest due schedule waits."""
+    """The leading scheduler and its last tick. `lag`: seconds that the oldest due schedule has waited."""
 
     holder: str
     fence: int
@@ -147,7 +147,7 @@ _objects = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
 def clock() -> Operation[int]:
-    """Now, by the only clock that counts."""
+    """Return now, by the database's clock."""
     rows = yield Statement(_sql["clock"])
     return int(rows[0][0])
 
@@ -160,7 +160,7 @@ def upsert(
     declared_by: str | None = None,
     may_be_over: bool = False,
 ) -> Operation[list[UpsertResult]]:
-    """Write them, each checked before. One whose instants are all past is refused, unless it may be over."""
+    """Write checked schedules. One whose instants are all past is refused unless `may_be_over`."""
     if not schedules:
         return []
     _check_keys(schedules)
@@ -175,7 +175,7 @@ def upsert(
     )
     rows = yield upsert
     if rows[0][2]:
-        # Somebody else has just committed the same; this statement's snapshot was older.
+        # Another transaction has just committed the same rows; this statement's snapshot was older.
         rows = yield upsert
     return _upserted.decode(rows[0][0])
 
@@ -206,7 +206,7 @@ def _check_known(over: Sequence[NewSchedule]) -> Operation[None]:
 
 
 def retire(service: str, keys: Collection[str]) -> Operation[list[str]]:
-    """Schedules that this service declared once and no longer does: disabled; answers their keys."""
+    """Disable schedules that this service no longer declares. Return their keys."""
     rows = yield Statement(_sql["retire"], {"service": service, "keys": list(keys)})
     return [row[0] for row in rows]
 
@@ -214,7 +214,7 @@ def retire(service: str, keys: Collection[str]) -> Operation[list[str]]:
 def page(
     wanted: ScheduleFilter, limit: int, after: str = "", *, most: int | None = None
 ) -> Operation[list[ScheduleRow]]:
-    """By key; `after` is the last key of the page before. `most`: bytes of arguments that are shown, or all."""
+    """Return a page by key; `after` is the last key of the previous page. `most`: bytes of arguments shown, or all."""
     rows = yield Statement(_sql["list"], wanted.params() | {"limit": limit, "after": after, "most": most})
     return _rows.decode(rows[0][0])
 
@@ -222,7 +222,7 @@ def page(
 def search(
     wanted: ScheduleFilter, limit: int, after: str = "", *, most: int | None = None
 ) -> Operation[tuple[list[ScheduleRow], str | None]]:
-    """The same for a search, among so many as take no long look; and where that look ended, unless at the end."""
+    """Return a page of search results from a bounded scan, and the key at which the scan stopped unless at the end."""
     params = wanted.params()
     start = wanted.search_params.begins.get("key", "") if wanted.search_params is not None else ""
     if params["keys"] is not None:
@@ -237,13 +237,13 @@ def search(
 
 
 def page_to_change(wanted: ScheduleFilter, limit: int, after: str = "") -> Operation[list[ScheduleRow]]:
-    """The same, locked until the transaction ends, without arguments that are large."""
+    """Like `page`, but locked until the transaction ends, and without large arguments."""
     rows = yield Statement(_sql["list_locked"], wanted.params() | {"limit": limit, "after": after, "most": LINE})
     return _rows.decode(rows[0][0])
 
 
 def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
-    """Those that are due next; what is searched for, among so many as take no long look."""
+    """Return schedules by due time; a search scans a bounded number of rows."""
     given = wanted.params() | {"limit": limit, "most": LINE}
     if wanted.search_params is None:
         rows = yield Statement(_sql["soonest"], given)
@@ -253,7 +253,7 @@ def soonest(wanted: ScheduleFilter, limit: int) -> Operation[list[ScheduleRow]]:
 
 
 def count(wanted: ScheduleFilter, bound: int = EVERY) -> Operation[dict[str, int]]:
-    """How many match, by state; those beyond the bound are not looked at."""
+    """Count matching schedules by state, up to a bound."""
     rows = yield Statement(_sql["count"], wanted.params() | {"bound": bound})
     return {row[0]: int(row[1]) for row in rows}
 
@@ -280,16 +280,16 @@ def _counted(name: str, wanted: ScheduleFilter, others: Mapping[str, Any]) -> Op
 
 
 def reshift(rows: Sequence[Mapping[str, Any]]) -> Operation[int]:
-    """Other rules, places inside their spread, and next instants, by id."""
+    """Change rule, offset and next instant by id."""
     found = yield Statement(_sql["reshift"], {"rows": encoder.encode(rows).decode()})
     return int(found[0][0])
 
 
 def lock_one(key: str) -> Operation[ScheduleRow]:
-    """A schedule that is about to be fired by hand."""
+    """Lock and return a schedule for a manual run."""
     rows = yield Statement(_sql["lock_one"], {"key": key, "most": LINE})
     if not rows:
-        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` shows those that there are")
+        raise InvalidSchedule(f"there is no schedule {key!r:.80}; `sereno schedule list` lists all schedules")
     try:
         args = _arguments.decode(rows[0][1])
     except (RecursionError, msgspec.DecodeError):
@@ -302,7 +302,7 @@ def note_manual(schedule: int, job: int, *, fired: int, duplicates: int) -> Oper
 
 
 def fires(schedule: int, limit: int, search_params: SearchParams | None = None) -> Operation[list[FireRow]]:
-    """The newest instants first."""
+    """Return the newest fires first."""
     given = (
         {"window": limit, "terms": None}
         if search_params is None
@@ -313,7 +313,7 @@ def fires(schedule: int, limit: int, search_params: SearchParams | None = None) 
 
 
 def fired_instants(schedule: int, instants: Sequence[int]) -> Operation[set[int]]:
-    """Those of these instants that made a job before."""
+    """Return those of these instants that have already made a job."""
     if not instants:
         return set()
     rows = yield Statement(
@@ -324,7 +324,7 @@ def fired_instants(schedule: int, instants: Sequence[int]) -> Operation[set[int]
 
 
 def rules(wanted: ScheduleFilter, until: datetime, limit: int) -> Operation[list[tuple[str, int]]]:
-    """Rules of what may fire until then, with how many schedules share each, the commonest first."""
+    """Return the rules of schedules that may fire until then and how many share each, the most common first."""
     rows = yield Statement(_sql["rules"], wanted.params() | {"until": until, "limit": limit})
     return [(row[0], int(row[1])) for row in rows]
 

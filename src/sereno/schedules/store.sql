@@ -1,17 +1,17 @@
--- Schedules as people and programs write, read and steer them. Whoever changes several meets them in the order of their
--- keys, as an upsert does, so that two changes never wait for each other in a ring; a tick never waits at all.
+-- Statements that write, read and change schedules. Statements that change several lock them in the order of their
+-- keys, as an upsert does, so that two changes cannot deadlock; a tick never waits for a lock.
 
 -- name: clock
--- The only time that counts.
+-- The database's clock, the only one that decides.
 select sereno.micros(sereno.now());
 
 -- name: known_rules
--- The rules of these keys, to tell a changed schedule from one that is merely said again.
+-- The rules of these keys, to distinguish a changed schedule from an unchanged one.
 select coalesce(json_object_agg(key, rule), '{}')::text from sereno.schedules where key = any(%(keys)s);
 
 -- name: upsert
--- Any number of schedules. One that is said again unchanged is not touched at all; a changed rule starts from now and
--- never fires a past instant again; what a person paused or disabled stays so. Answers in the order given.
+-- Any number of schedules. An unchanged one is not written; a changed rule starts from now and never fires a past
+-- instant again; a schedule that a person paused or disabled stays so. Returns the results in the order given.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from rows from (jsonb_to_recordset(%(rows)s::text::jsonb) as (
@@ -42,9 +42,9 @@ written as (
         missed_window = excluded.missed_window, max_lateness = excluded.max_lateness, overlap = excluded.overlap,
         starts_at = excluded.starts_at, ends_at = excluded.ends_at, max_fires = excluded.max_fires,
         disable_after = excluded.disable_after,
-        -- What the code declares stays the code's, whoever says it again.
+        -- A declared schedule stays declared when another client writes it.
         declared_by = coalesce(excluded.declared_by, s.declared_by),
-        -- Who stopped it, and why, is worth more than who wrote it last.
+        -- Who stopped it, and why, matters more than who wrote it last.
         changed_by = case when s.state in ('paused', 'disabled') or s.paused_until > excluded.changed_at then s.changed_by
                           else excluded.changed_by end,
         changed_at = excluded.changed_at,
@@ -57,17 +57,17 @@ written as (
         next_run_at = case
             when excluded.state in ('paused', 'disabled') then null
             when s.state in ('paused', 'disabled') and not sereno.returns_to_work(s.state, s.note, excluded.state) then null
-            -- Also where nothing is to come before a run ends.
+            -- Also if next_run_at is null because it waits for the end of a run.
             when s.state = 'enabled'
                  and (s.paused_until > excluded.changed_at
                       or (s.rule, s.shift, s.starts_at, s.ends_at) is not distinct from
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.next_run_at
-            -- What the rule named last does not come again at another place in its spread. Planned anew right after it.
+            -- The rule's last instant must not fire again at another offset of its spread: plan right after it.
             when excluded.next_run_at - sereno.span(excluded.shift)
                  <= coalesce(s.last_base_at, s.last_planned_at - sereno.span(s.shift))
                 then excluded.next_run_at + interval '1 microsecond'
             else excluded.next_run_at end,
-        -- What stays as it was planned; another instant was worked out by whoever says it.
+        -- An unchanged rule keeps its plan; otherwise the caller has computed the instant.
         planned = case
             when s.state = 'enabled'
                  and (s.paused_until > excluded.changed_at
@@ -75,7 +75,7 @@ written as (
                          (excluded.rule, excluded.shift, excluded.starts_at, excluded.ends_at)) then s.planned
             else (excluded.next_run_at - sereno.span(excluded.shift)
                   <= coalesce(s.last_base_at, s.last_planned_at - sereno.span(s.shift))) is not true end
-    -- A declaration leaves alone what belongs to another tenant than its own.
+    -- A declaration does not change the schedule of another tenant.
     where (%(declared_by)s::text is null or s.declared_by is not null or s.tenant is null
            or s.tenant is not distinct from excluded.tenant)
       and ((s.rule, s.shift, s.task, s.args, s.queue, s.priority, s.tenant, s.trace, s.tags, s.unique_key, s.unique_for,
@@ -91,7 +91,7 @@ written as (
        or sereno.returns_to_work(s.state, s.note, excluded.state))
     returning id, key, xmax = 0 as created, next_run_at, state
 ),
-told as (select sereno.wake_scheduler(min(next_run_at)) from written having min(next_run_at) is not null)
+notified as (select sereno.wake_scheduler(min(next_run_at)) from written having min(next_run_at) is not null)
 select coalesce(json_agg(json_build_array(
            coalesce(written.id, s.id), item.key,
            case when written.created then 'created' when written.id is not null then 'changed'
@@ -101,15 +101,15 @@ select coalesce(json_agg(json_build_array(
            coalesce(written.state, s.state),
            sereno.micros(case when written.id is null then s.next_run_at else written.next_run_at end))
            order by item.ordinality), '[]')::text,
-       (select count(*) from told),
-       -- Said the same by somebody else at the same moment: not written by us, and too new for us to see.
+       (select count(*) from notified),
+       -- Another transaction wrote the same row concurrently: not written by us, and too new for our snapshot.
        coalesce(bool_or(written.id is null and s.id is null), false)
 from item
 left join written on written.key = item.key
 left join sereno.schedules s on s.key = item.key;
 
 -- name: retire
--- Declared by this service before, and no longer in its code: disabled, and it says so.
+-- Disable schedules that this service declared before and no longer declares, with a note.
 update sereno.schedules
 set state = 'disabled', next_run_at = null, paused_until = null, note = 'left the code', changed_at = sereno.now(), changed_by = %(service)s
 where id = any(array(select id from sereno.schedules
@@ -132,8 +132,7 @@ from (
 ) as shown_page;
 
 -- name: search
--- A page of what a search finds, by key: among so many keys after the last page, or of those of a tenant, as take no long
--- look.
+-- A page of search results by key, from a bounded scan of the keys after the last page, or of those of a tenant.
 select coalesce(json_agg(shown order by key), '[]')::text
 from (
     select key,
@@ -154,7 +153,7 @@ from (
 ) as shown_page;
 
 -- name: search_soonest
--- The same by when they are due next: among those that are due first, or among those of a tenant.
+-- The same by due time: scans those that are due first, or those of a tenant.
 select coalesce(json_agg(shown order by next_run_at), '[]')::text
 from (
     select next_run_at,
@@ -172,7 +171,7 @@ from (
 ) as shown_page;
 
 -- name: looked_at
--- The key at which such a look ends; none where it came to the end.
+-- The key at which such a scan stopped; no row if it reached the end.
 select key from (
     (select key from sereno.schedules
      where %(tenant)s::text is null and key > %(after)s and key >= %(start)s
@@ -184,7 +183,7 @@ select key from (
 ) as last;
 
 -- name: list_locked
--- The same page, for whoever is about to change it.
+-- The same page, locked for a change.
 select coalesce(json_agg(shown order by key), '[]')::text
 from (
     select key,
@@ -198,7 +197,7 @@ from (
 ) as shown_page;
 
 -- name: soonest
--- A page of schedules by when they are due next.
+-- A page of schedules by due time.
 select coalesce(json_agg(shown order by next_run_at), '[]')::text
 from (
     select next_run_at,
@@ -211,7 +210,7 @@ from (
 ) as shown_page;
 
 -- name: count
--- How many match, by state; no more than the bound are looked at.
+-- Number of matching schedules by state, up to the bound.
 select state, count(*)
 from (select case when state = 'enabled' and paused_until > (select sereno.now()) then 'paused' else state end as state
       from sereno.schedules
@@ -221,7 +220,7 @@ from (select case when state = 'enabled' and paused_until > (select sereno.now()
 group by state order by state;
 
 -- name: pause
--- For good, or until a moment, at which the scheduler plans it anew.
+-- For good, or until a moment, when the scheduler plans it again.
 with found as materialized (
     select id from sereno.schedules
     where state in ('enabled', 'paused')
@@ -240,7 +239,7 @@ changed as (
 select count(*) from changed;
 
 -- name: resume
--- Enabled again, from now on: instants that passed meanwhile are not caught up.
+-- Enable from now on: instants missed in the meantime are not caught up.
 with found as materialized (
     select id from sereno.schedules
     where (state <> 'enabled' or paused_until is not null)
@@ -255,11 +254,11 @@ changed as (
     where id = any(array(select id from found))
     returning 1
 ),
-told as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
-select (select count(*) from changed), (select count(*) from told);
+notified as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
+select (select count(*) from changed), (select count(*) from notified);
 
 -- name: disable
--- Stopped until somebody enables it again.
+-- Stop until it is resumed.
 with found as materialized (
     select id from sereno.schedules
     where state <> 'disabled'
@@ -277,7 +276,7 @@ changed as (
 select count(*) from changed;
 
 -- name: delete
--- Gone; its jobs and its fires stay as history.
+-- Delete; jobs and fires stay as history.
 with found as materialized (
     select id from sereno.schedules
     where true
@@ -293,7 +292,7 @@ gone as (
 select count(*) from gone;
 
 -- name: reshift
--- Another spread: another place inside it for each, and the next instant there, worked out by the caller.
+-- Another spread: a new offset for each schedule and the next instant, computed by the caller.
 with item as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb) as i(id bigint, rule jsonb, shift bigint, next bigint)
 ),
@@ -307,11 +306,11 @@ changed as (
     where s.id = any(array(select id from item)) and s.id = item.id
     returning 1
 ),
-told as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
-select (select count(*) from changed), (select count(*) from told);
+notified as (select sereno.wake_scheduler(sereno.now()) where exists (select from changed))
+select (select count(*) from changed), (select count(*) from notified);
 
 -- name: lock_one
--- One schedule, for whoever is about to fire it by hand; its arguments as they are.
+-- One schedule, locked for a manual run, with its complete arguments.
 select
 -- use: schedules.schedule_columns
     ::text, args::text
@@ -319,7 +318,7 @@ from sereno.schedules where key = %(key)s
 for update;
 
 -- name: note_manual
--- A run that a person asked for.
+-- Record a manual run on the schedule.
 update sereno.schedules
 set last_fired_at = sereno.now(), last_job_id = %(job)s, fired = fired + %(fired)s,
     skipped = case when %(duplicates)s::integer = 0 then skipped
@@ -329,8 +328,8 @@ where id = %(id)s
 returning id;
 
 -- name: fires
--- The newest fires of a schedule: what it made, what it skipped, and why. From the jobs' history and the skips. What is
--- searched for is looked for among so many of the newest.
+-- The newest fires of a schedule from the jobs' history and the skips: what it made, what it skipped, and why. A search
+-- scans a bounded number of the newest.
 with runs as materialized (
     select planned_at, created_at as fired_at, id as job_id, stands_for, null::text as reason, state, started_at,
            finished_at, attempt, coalesce(error_type || ': ' || error_message, history.reason) as error
@@ -376,8 +375,8 @@ where schedule_id = %(id)s and planned_at = any(array(select sereno.instant(at) 
   and (job_id is not null or reason is null);
 
 -- name: rules
--- What shares a rule, counted: a million schedules are a few hundred rules.
--- Those that are due until then, and those that wait for a run to end.
+-- Number of schedules per rule: a million schedules share a few hundred rules.
+-- Counts those that are due until then, and those that wait for a run to end.
 select rule::text, count(*) from sereno.schedules
 where state = 'enabled' and (next_run_at is null or next_run_at <= %(until)s)
 -- use: schedules.schedule_filter
@@ -386,7 +385,7 @@ order by count(*) desc
 limit %(limit)s;
 
 -- name: scheduler
--- Who leads, since when, until when, and how its last tick went.
+-- Which scheduler leads, since when, until when, and its last tick.
 select holder, fence, since, until, until > sereno.now() as alive, wakes_at, ticked_at, tick_seconds, tick_fires,
        error, error_at, zones,
        (select extract(epoch from sereno.now() - greatest(next_run_at, timestamptz 'epoch'))::double precision

@@ -1,4 +1,4 @@
-"""The tick: take what is due, decide, write it; count the runs that ended."""
+"""The statements of a tick: lock due rows, write fires and jobs, count ended runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,15 +19,15 @@ _runs = msgspec.json.Decoder(list[tuple[int, int, bool]])
 _notes = msgspec.json.Decoder(list[tuple[str, str | None]])
 _ids = msgspec.json.Decoder(list[int])
 _details = msgspec.json.Decoder(dict[int, dict[str, Any]])
-_answers = msgspec.json.Decoder(list[dict[str, Any]])
+_results = msgspec.json.Decoder(list[dict[str, Any]])
 
 
-# As many as `end_runs` looks at.
+# Page size of the statement `end_runs`.
 PAGE_OF_ENDS = 1000
 
 
 class LockedSchedules(NamedTuple):
-    """Rows that are due; and those that cannot even be read, by id, with why."""
+    """Due rows that are locked now, and unreadable ones as (id, reason)."""
 
     rows: list[DueSchedule]
     unreadable: list[tuple[int, str]]
@@ -35,7 +35,7 @@ class LockedSchedules(NamedTuple):
 
 
 class FiredRow(NamedTuple):
-    """A common fire, as the statement wants it."""
+    """A fire of the common path, in the form of the statement `fire`."""
 
     id: int
     place: str
@@ -45,9 +45,9 @@ class FiredRow(NamedTuple):
 
 
 class EndedRun(NamedTuple):
-    """A page of runs that ended: how many were read, held fires that are free now, schedules disabled, with why."""
+    """A page of ended runs: how many were read, how many held fires it freed, and the schedules it disabled."""
 
-    # The last one of the page, and how many were looked at; None and none after the last page.
+    # Id of the last run of the page, and how many were scanned; None and 0 after the last page.
     reached: int | None
     looked_at: int
     read: int
@@ -56,7 +56,7 @@ class EndedRun(NamedTuple):
 
 
 def take(floor: int, limit: int, *, look_at_held: bool) -> Operation[LockedSchedules]:
-    """Rows that are due, locked until the transaction ends."""
+    """Lock rows that are due until the transaction ends."""
     found = yield Statement(_sql["take"], {"floor": floor, "limit": limit, "look_at_held": look_at_held})
     text, now = found[0]
     try:
@@ -78,13 +78,13 @@ def _one_by_one(text: str) -> tuple[list[DueSchedule], list[tuple[int, str]]]:
 
 
 def busy(schedules: Collection[int]) -> Operation[set[int]]:
-    """Those of these schedules that have a run under way."""
+    """Return those of these schedules that have a run under way."""
     rows = yield Statement(_sql["busy"], {"ids": list(schedules)})
     return set(_ids.decode(rows[0][0]))
 
 
 def fire(fires: Sequence[FiredRow]) -> Operation[int]:
-    """The common fires, all of them with one statement; answers how many jobs were made."""
+    """Fire rows of the common path with one statement. Return how many jobs were made."""
     ids, places, planned, following, buckets = zip(*fires, strict=True)
     rows = yield Statement(
         _sql["fire"],
@@ -98,20 +98,18 @@ def fire(fires: Sequence[FiredRow]) -> Operation[int]:
     )
     advanced, made, _ = rows[0]
     if advanced != len(fires):
-        raise AssertionError(
-            f"{advanced} of {len(fires)} schedules were where they had been locked: nothing is written"
-        )
+        raise AssertionError(f"only {advanced} of {len(fires)} locked schedules were found again: nothing is written")
     return int(made)
 
 
 def record(fires: Sequence[Mapping[str, Any]]) -> Operation[set[tuple[int, int]]]:
-    """Fires and skips by (schedule, instant); answers those that nobody had written before."""
+    """Record fires and skips by (schedule, instant). Return those that were not recorded before."""
     rows = yield Statement(_sql["record"], {"fires": encoder.encode(fires).decode()})
     return set(_pairs.decode(rows[0][0]))
 
 
 def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bool]]]:
-    """The jobs of fires that needed a closer look, in order: ids, and whether they are new."""
+    """Insert the jobs of fires of the careful path. Return (id, created) in the order given."""
     payload = encoder.encode(jobs).decode()
     if any(job.get("unique_key") for job in jobs):
         rows = yield Statement(_jobs["enqueue_keyed"], {"jobs": payload})
@@ -121,7 +119,7 @@ def make_jobs(jobs: Sequence[Mapping[str, Any]]) -> Operation[list[tuple[int, bo
 
 
 def try_make_jobs(jobs: Sequence[Mapping[str, Any]], patience: float) -> Operation[list[tuple[int, bool]] | None]:
-    """The same, and None when a unique key is in an open transaction of somebody else for longer than this."""
+    """Like make_jobs, but return None if another transaction holds a unique key for longer than `patience` seconds."""
     if not any(job.get("unique_key") for job in jobs):
         return (yield from make_jobs(jobs))
     params = {"jobs": encoder.encode(jobs).decode(), "patience": patience}
@@ -129,12 +127,12 @@ def try_make_jobs(jobs: Sequence[Mapping[str, Any]], patience: float) -> Operati
     return None if rows[0][0] is None else _keyed(rows[0][0])
 
 
-def _keyed(answers: str) -> list[tuple[int, bool]]:
-    return [(answer["id"], answer["created"]) for answer in _answers.decode(answers)]
+def _keyed(results: str) -> list[tuple[int, bool]]:
+    return [(result["id"], result["created"]) for result in _results.decode(results)]
 
 
 def savepoint() -> Operation[None]:
-    """What is written from here on can be taken back."""
+    """Set a savepoint, to which `undo_since_savepoint` returns."""
     yield Statement(_sql["savepoint"])
 
 
@@ -147,24 +145,24 @@ def undo_since_savepoint() -> Operation[None]:
 
 
 def link(fires: Sequence[Mapping[str, Any]]) -> Operation[None]:
-    """Jobs made by hand learn their fire, fires their job."""
+    """Link jobs of the careful path with their fires."""
     yield Statement(_sql["link"], {"fires": encoder.encode(fires).decode()})
 
 
 def advance(rows: Sequence[Mapping[str, Any]]) -> Operation[None]:
-    """Where schedules stand after a closer look."""
+    """Write the new state of schedules of the careful path."""
     ids = sorted(row["id"] for row in rows)
     yield Statement(_sql["advance"], {"rows": encoder.encode(rows).decode(), "ids": ids})
 
 
 def details(schedules: Collection[int]) -> Operation[dict[int, dict[str, Any]]]:
-    """Job details of schedules whose common statement does not do."""
+    """Return the job details of schedules that leave the common path after they were locked."""
     rows = yield Statement(_sql["details"], {"ids": list(schedules)})
     return _details.decode(rows[0][0])
 
 
 def park(schedules: Collection[tuple[int, str]]) -> Operation[list[tuple[str, str]]]:
-    """Out of the way of the others, by (id, why); answers (key, why)."""
+    """Park schedules, given as (id, reason), so that the others can fire. Return (key, reason)."""
     if not schedules:
         return []
     ids, reasons = zip(*sorted(schedules), strict=True)
@@ -173,7 +171,7 @@ def park(schedules: Collection[tuple[int, str]]) -> Operation[list[tuple[str, st
 
 
 class Run(NamedTuple):
-    """A job of a schedule that is not over; `free`: nobody else is at its row, and now it is locked."""
+    """A live job of a schedule; `free`: its row was not locked by another transaction and is now locked by us."""
 
     schedule: int
     job: int
@@ -186,14 +184,14 @@ def lock_runs(schedules: Collection[int]) -> Operation[list[Run]]:
 
 
 def end_runs(after: int = 0) -> Operation[EndedRun]:
-    """Count runs that ended: a page of a thousand, after the last one of the page before."""
+    """Count a page of up to 1000 ended runs after the given id."""
     rows = yield Statement(_sql["end_runs"], {"after": after})
     reached, looked_at, read, freed, disabled = rows[0]
     return EndedRun(reached, looked_at, read, freed, _notes.decode(disabled))
 
 
 def end_all_runs() -> Operation[int]:
-    """Page after page; answers how many runs were read."""
+    """Count all ended runs, page by page. Return how many were read."""
     read = after = 0
     while (ended := (yield from end_runs(after))).reached is not None:
         after = ended.reached
@@ -204,7 +202,7 @@ def end_all_runs() -> Operation[int]:
 
 
 def zoned(after: int, limit: int) -> Operation[list[tuple[int, str, int, int, int | None]]]:
-    """A page of (id, rule, next, shift, after which instant) whose instants depend on zone data."""
+    """Return a page of (id, rule, next, shift, last instant) whose instants depend on zone data."""
     rows = yield Statement(_sql["zoned"], {"after": after, "limit": limit})
     return _zoned.decode(rows[0][0])
 
@@ -215,6 +213,6 @@ def replan(rows: Sequence[Mapping[str, int]]) -> Operation[int]:
 
 
 def heal(after: int) -> Operation[tuple[int | None, list[str]]]:
-    """The last candidate of this page, None after the last one; keys that waited for nothing."""
+    """Heal a page. Return its last candidate (None after the last page), and the keys that waited for nothing."""
     rows = yield Statement(_sql["heal"], {"after": after})
     return rows[0][0], _words.decode(rows[0][1])

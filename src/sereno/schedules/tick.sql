@@ -1,11 +1,11 @@
--- The tick: schedules that are due are taken, fired and advanced; runs that ended are counted.
+-- Statements of a tick: lock due schedules, fire and advance them; count runs that ended.
 
 -- name: take
--- Rows that are due, oldest first, from a floor: under a pinned snapshot the entries of instants that have long been
--- fired are still in the index. A clock that was set back pulls the floor down with it. One line of JSON for each. A row
--- that somebody changes right now is left for the next look. What is read is the row that was locked: looked up again, it
--- would be as the snapshot knew it, before whoever changed it in between.
--- Held rows: their fire waited for the run before it, which has ended.
+-- Due rows, oldest first, one line of JSON each. The scan starts at a floor: under a pinned snapshot the index still
+-- has the entries of instants that fired long ago. A clock that is set back lowers the floor. Rows locked by another
+-- transaction are left for the next pass. The columns come from the locked row itself: a second read would use the
+-- snapshot, which may be older than a change committed in between.
+-- Held rows: their fire waited for the previous run, which has ended.
 with clock as materialized (select sereno.now() as now),
 due as materialized (
     select next_run_at as at, false as free, schedules.ctid as place, schedules.* from sereno.schedules
@@ -45,14 +45,14 @@ select coalesce(string_agg(json_build_array(
 from taken;
 
 -- name: busy
--- Which of these schedules have a run under way. Asked after their rows are locked: another scheduler may have made the
--- run while we waited for nothing.
+-- Which of these schedules have a run under way. Read after their rows are locked: another scheduler may have started a
+-- run just before.
 select coalesce(json_agg(distinct schedule_id), '[]')::text from sereno.jobs where schedule_id = any(%(ids)s);
 
 -- name: fire
--- The common fire, many at once: the fire is written first and is unique; only who wrote it makes a job.
--- Then the advance of the schedule, and the job from what its row says; a fire that was there before is not counted
--- again. The rows are locked, so they are still where they were taken: no index has to be searched for them.
+-- The common path, many rows at once. The fire is inserted first and is unique; only the transaction that inserted it
+-- makes a job. Then the schedule advances and the job is made from its row; an existing fire is not counted again. The
+-- rows are locked, so their ctid is still valid: no index lookup is needed.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select id, bucket, sereno.instant(planned) as planned_at, sereno.instant(next) as next_at,
@@ -98,15 +98,15 @@ made as (
     where made_id is not null
     returning queue
 ),
-told as (
+notified as (
     select pg_notify('sereno.ready', queue)
     from (select distinct queue from made) as filled
     where exists (select from sereno.sessions where idle and queues ? filled.queue)
 )
-select (select count(*) from advanced), (select count(*) from made), (select count(*) from told);
+select (select count(*) from advanced), (select count(*) from made), (select count(*) from notified);
 
 -- name: record
--- Fires that need a closer look, and instants that are skipped. Answers those that were new.
+-- Fires of the careful path, and skipped instants. Returns the new ones.
 with item as materialized (
     select * from jsonb_to_recordset(%(fires)s::text::jsonb)
         as i(id bigint, planned bigint, stands_for integer, reason text)
@@ -121,25 +121,25 @@ written as (
 select coalesce(json_agg(json_build_array(schedule_id, sereno.micros(planned_at))), '[]')::text from written;
 
 -- name: try_make_jobs
--- Jobs with unique keys. Whoever enqueued one of them and has not committed would make a tick wait, and with it every
--- schedule: nothing comes back then.
+-- Insert jobs with unique keys. Another transaction that holds one of the keys uncommitted would block the tick, and
+-- with it every schedule: returns null then.
 select sereno.try_enqueue_keyed(%(jobs)s::text::jsonb, %(patience)s)::text;
 
 -- name: savepoint
--- From here on, what is written can be taken back.
+-- Start of what can be rolled back.
 savepoint sereno_fires;
 
 -- name: keep_since_savepoint
--- It stays.
+-- Keep what was written since the savepoint.
 release savepoint sereno_fires;
 
 -- name: undo_since_savepoint
--- Taken back.
+-- Discard what was written since the savepoint.
 rollback to savepoint sereno_fires;
 
 -- name: link
--- Jobs that were made the careful way learn which fire they are, and the fires which job. The fires are there: inserting
--- them again finds each by its key, where a search by time would read every fire of that moment.
+-- Link jobs of the careful path with their fires. The fires exist: inserting them again finds each by its key, where a
+-- search by time would read every fire of that moment.
 with item as materialized (
     select * from jsonb_to_recordset(%(fires)s::text::jsonb)
         as i(id bigint, planned bigint, stands_for integer, job_id bigint, created boolean)
@@ -158,7 +158,7 @@ noted as (
 select count(*) from item;
 
 -- name: advance
--- Where schedules stand after instants that needed a closer look: skipped, held, parked, replanned, or fired one by one.
+-- The state of schedules after the careful path: skipped, held, parked, replanned, or fired one by one.
 with clock as materialized (select sereno.now() as now),
 item as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb)
@@ -186,14 +186,14 @@ from item
 where s.id = any(%(ids)s) and s.id = item.id;
 
 -- name: details
--- What it takes to make the jobs of these schedules by hand.
+-- The details needed to make the jobs of these schedules on the careful path.
 select coalesce(json_object_agg(id, json_build_object(
            'key', key, 'task', task, 'args', args, 'queue', queue, 'priority', priority, 'tenant', tenant,
            'trace', trace, 'tags', tags, 'expires_after', expires_after)), '{}')::text
 from sereno.schedules where id = any(%(ids)s);
 
 -- name: park
--- Rows that make no sense: kept, out of the way of the others, each with its reason.
+-- Park rows that are invalid, each with its reason, so that they do not block the others.
 update sereno.schedules
 set state = 'parked', next_run_at = null, paused_until = null, note = left(reason, 2000), changed_at = sereno.now()
 from unnest(%(ids)s::bigint[], %(reasons)s::text[]) as item(item_id, reason)
@@ -201,7 +201,7 @@ where id = any(%(ids)s::bigint[]) and id = item_id
 returning key, note;
 
 -- name: lock_runs
--- The runs of these schedules that are not over, and whether nobody else is at them right now.
+-- The live runs of these schedules, and whether each could be locked, that is, no other transaction holds it.
 with live as materialized (select id, schedule_id from sereno.jobs where schedule_id = any(%(ids)s)),
 locked as materialized (
     select id from sereno.jobs where id = any(array(select id from live)) order by id for update skip locked
@@ -210,9 +210,9 @@ select coalesce(json_agg(json_build_array(live.schedule_id, live.id, locked.id i
 from live left join locked on locked.id = live.id;
 
 -- name: end_runs
--- What became of runs: read from where settling left it, counted on the schedule, and forgotten. A schedule that is
--- being changed keeps its rows for the next look. An interval that counts from the end is planned here; a fire that
--- waited is free now. A page at a time, so that a thousand that are being changed hold up nobody behind them.
+-- Read the ended runs from schedule_ends, count them on the schedule, and delete them. A schedule that is locked keeps
+-- its rows for the next pass. An interval that counts from the end is planned here; a held fire becomes free. One page
+-- at a time, so that a thousand locked rows do not block those after them.
 with over as materialized (
     select * from sereno.schedule_ends where id > %(after)s order by id limit 1000 for update skip locked
 ),
@@ -234,7 +234,7 @@ live as materialized (
 summed as materialized (
     select schedule_id, count(*) filter (where state = 'succeeded') as succeeded,
            count(*) filter (where state = 'dead') as failed,
-           -- Failures after the last success.
+           -- Failures since the last success.
            count(*) filter (where state = 'dead' and id > coalesce(last_success, 0)) as failed_since,
            coalesce(last_success, 0) > 0 as had_success,
            max(finished_at) as finished_at,
@@ -269,7 +269,7 @@ counted as (
             when s.next_run_at is null and s.rule ->> 'count_from' = 'end' and live.schedule_id is null
                 then greatest(summed.finished_at + coalesce(sereno.interval_of(s.rule), interval '0'), s.starts_at)
             else s.next_run_at end,
-        -- An interval in words, written by SQL, is read where rules are read.
+        -- An interval given as text, written with SQL, is parsed where rules are parsed.
         planned = s.planned and (s.next_run_at is not null or sereno.interval_of(s.rule) is not null
                                  or s.rule ->> 'count_from' is distinct from 'end')
     from summed left join live on live.schedule_id = summed.schedule_id
@@ -282,8 +282,8 @@ select (select max(id) from over), (select count(*) from over), (select count(*)
                  where locked.state = 'enabled' and counted.state = 'disabled'), '[]')::text;
 
 -- name: zoned
--- A page of schedules whose instants depend on zone data: what it takes to work out the next one again, which comes after
--- the last one and not before the start.
+-- A page of schedules whose instants depend on zone data, with what is needed to plan the next one again: it comes
+-- after the last instant and not before the start.
 select coalesce(json_agg(json_build_array(
            id, rule::text, sereno.micros(next_run_at), shift,
            sereno.micros(greatest(last_planned_at, case when isfinite(starts_at)
@@ -294,7 +294,7 @@ from (select * from sereno.schedules
       order by id limit %(limit)s) as page;
 
 -- name: replan
--- Other instants for the same rules; a row that fired or changed meanwhile is left alone.
+-- New instants for the same rules; a row that fired or changed in the meantime is not touched.
 with item as materialized (
     select * from jsonb_to_recordset(%(rows)s::text::jsonb) as i(id bigint, seen bigint, next bigint)
 ),
@@ -308,9 +308,9 @@ moved as (
 select count(*) from moved;
 
 -- name: heal
--- Enabled, nothing to come, and nothing that could bring it: planned anew. A fire that waits for nothing: free to go.
--- A job that was removed by hand leaves such. A page of candidates at a time; answers the last one that was looked at, and
--- the keys that were healed.
+-- Enabled, but without a next instant and without a run whose end would plan it: plan it again. A held fire without a
+-- run to wait for becomes free. Both are left behind when a job is deleted by hand. One page of candidates at a time;
+-- returns the last one scanned, and the keys that were healed.
 with page as materialized (
     select id from (
         (select id from sereno.schedules

@@ -1,7 +1,7 @@
-"""One pass over what is due, as one transaction: take, decide, write.
+"""One pass over due schedules, as one transaction: lock, decide, write.
 
-Most rows fire one instant, in time, and go on to the next: for them the decision is one look into a table of known
-instants, and the statement does the rest. Whatever is late, held, limited, keyed or broken takes the careful way.
+Most rows fire one instant, in time, and move to the next: the common path looks the next instant up in a cache, and one
+statement does the rest. Rows that are late, held, limited, keyed or broken take the careful path.
 """
 
 import random
@@ -22,22 +22,22 @@ from sereno.schedules.rules.instants import Rule, compile_text
 
 T = TypeVar("T")
 
-# As many rows as a transaction should hold; a larger backlog takes several.
+# Rows per transaction; a larger backlog takes several.
 BATCH = 2000
-# Known instants that are kept. A million schedules share a few thousand.
+# Entries in the cache of next instants. A million schedules share a few thousand.
 REMEMBERED = 200_000
-# The last bucket of lateness is for whatever is later than everything else.
+# Number of lateness buckets; the last one holds everything later than the others.
 BUCKETS = 40
-# Fires of one pass, once it has to look closer: what is caught up may be thousands for a single row.
+# Fires per pass on the careful path: catching up may mean thousands for a single row.
 MOST_FIRES = 5000
-# How long a pass waits for unique keys that are in somebody's open transaction, in seconds: for all of its rows
-# together, then for each alone; after so many in vain, the others are left to another pass.
+# How long a pass waits for unique keys that another open transaction holds, in seconds: for all of its rows together,
+# then for each alone. After MOST_IN_VAIN timeouts, the remaining rows are left to another pass.
 PATIENCE, PATIENCE_EACH, MOST_IN_VAIN = 0.1, 0.02, 10
 
 
 @dataclass
 class TickResult:
-    """What a pass did. `latest`: the latest fire, in seconds; `parked`: (key, why)."""
+    """The result of a pass. `latest`: lateness of the latest fire in seconds; `parked`: (key, reason)."""
 
     now: int = 0
     taken: int = 0
@@ -46,22 +46,22 @@ class TickResult:
     latest: float = 0.0
     parked: list[tuple[str, str]] = field(default_factory=list)
     runs_ended: int = 0
-    # Taken and left as they were, because somebody is at their jobs right now.
+    # Rows locked but not changed, because another transaction holds their jobs.
     left: int = 0
-    # The last instant that was taken: a full pass goes on from here.
+    # The last instant that was taken: a full pass continues from here.
     reached: int = 0
 
-    # It met more than a pass should do.
+    # More rows were due than one pass handles.
     more: bool = False
 
     def put_off(self, rows: Sequence[DueSchedule]) -> None:
-        """These are left to the next pass, which begins with them."""
+        """Leave these rows to the next pass, which begins with them."""
         self.left += len(rows)
         self.more = True
         self.reached = min([self.reached, *(due.at for due in rows if not due.free)])
 
     def add(self, other: "TickResult") -> None:
-        """What another pass did."""
+        """Add the counts of another pass."""
         self.now = max(self.now, other.now)
         self.taken += other.taken
         self.left += other.left
@@ -72,7 +72,7 @@ class TickResult:
 
 @dataclass
 class TickJobs:
-    """What the fires of one schedule made: the last job, and which of the jobs are new."""
+    """The jobs that the fires of one schedule made: the last job, and which of them are new."""
 
     last: int | None = None
     fires: list[tuple[Fire, bool]] = field(default_factory=list)
@@ -88,15 +88,15 @@ Planned: TypeAlias = tuple[DueSchedule, Plan]
 
 
 class Ticker:
-    """Remembers what it worked out; several schedulers need not agree on anything but the rows."""
+    """Fires due rows, with a cache of next instants. Several tickers coordinate only through row locks."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[str, int], int | None] = {}
-        # Ids of the pass under way, for whoever has to find the one that broke it.
+        # Ids of the current pass, from which the row that broke it is found.
         self.taken: list[int] = []
 
     def tick(self, floor: int = 0, limit: int = BATCH, *, look_at_held: bool = True) -> Operation[TickResult]:
-        """To be run as one transaction."""
+        """Fire one batch of due rows. Must run as one transaction."""
         self.taken = []
         rows, unreadable, now = yield from ticks.take(floor, limit, look_at_held=look_at_held)
         self.taken = [due.id for due in rows]
@@ -104,7 +104,7 @@ class Ticker:
             now, len(rows) + len(unreadable), reached=max((due.at for due in rows if not due.free), default=0)
         )
         done.parked = yield from ticks.park([(number, f"it cannot be read: {why}") for number, why in unreadable])
-        yield from _see_runs(rows)
+        yield from _mark_busy(rows)
         common: list[ticks.FiredRow] = []
         special: list[DueSchedule] = []
         for due in rows:
@@ -121,11 +121,11 @@ class Ticker:
         return done
 
     def refused(self, error: Exception) -> list[tuple[int, str]]:
-        """The rows of the pass that ended so, with why; to be parked, when there is only one."""
+        """Return the rows of the failed pass with the reason; the caller parks the row if there is only one."""
         return [(number, f"it could not be fired: {error}") for number in self.taken]
 
     def _common(self, due: DueSchedule, now: int) -> ticks.FiredRow | None:
-        """A fire that needs no closer look."""
+        """Return the fire of a row of the common path, or None for the careful path."""
         if (
             not due.planned
             or due.free
@@ -151,7 +151,7 @@ class Ticker:
         return ticks.FiredRow(due.id, due.place, due.at, following, bucket(now - due.at))
 
     def _remember(self, known: tuple[str, int]) -> int | None:
-        """The instant after this one; None when it takes a closer look."""
+        """Return the following instant and cache it; None sends the row to the careful path."""
         text, base = known
         try:
             rule = compile_text(text)
@@ -159,7 +159,7 @@ class Ticker:
             return None
         following = None if rule.waits_for_end else rule.next(base, base)
         if not rule.uses_anchor:
-            # Whoever counts from its own last instant shares it with nobody.
+            # An instant that counts from the schedule's own last one is shared with no other schedule.
             if len(self._next) >= REMEMBERED:
                 self._next.clear()
             self._next[known] = following
@@ -193,11 +193,11 @@ class Ticker:
             done.left += yield from self._write_keyed(keyed, now, done)
 
     def _write_keyed(self, plans: list[Planned], now: int, done: TickResult) -> Operation[int]:
-        """All together; where a key is in somebody's open transaction, one by one. Answers how many are left."""
+        """Write all together; if another transaction holds a key, one by one. Return how many rows are left."""
         if (yield from self._try_to_write(plans, now, done, PATIENCE)):
             return 0
         left = 0
-        # Those that are in vain must not always be the same.
+        # Random order, so that the rows that time out are not always the same.
         for number, planned in enumerate(random.sample(plans, len(plans))):
             if not (yield from self._try_to_write([planned], now, done, PATIENCE_EACH)):
                 left += 1
@@ -214,7 +214,7 @@ class Ticker:
         return False
 
     def _write(self, plans: Sequence[Planned], now: int, done: TickResult, patience: float) -> Operation[bool]:
-        """Fires, jobs, and where the schedules stand afterwards; False when the jobs could not be made right now."""
+        """Write fires, jobs and new states. Return False if another transaction holds a unique key."""
         fresh = yield from ticks.record(_records(plans))
         made = yield from self._make_jobs(plans, fresh, now, patience)
         if made is None:
@@ -231,7 +231,7 @@ class Ticker:
     def _make_jobs(
         self, plans: Sequence[Planned], fresh: set[tuple[int, int]], now: int, patience: float
     ) -> Operation[dict[int, "TickJobs"] | None]:
-        """The jobs of the fires that are ours, by schedule; None when a unique key is in an open transaction."""
+        """Insert the jobs of newly recorded fires, by schedule; None if a unique key is in an open transaction."""
         wanted = [(due, fire) for due, found in plans for fire in found.fires if (due.id, fire.at) in fresh]
         if not wanted:
             return {}
@@ -247,34 +247,34 @@ class Ticker:
                 for (due, fire), (made_id, created) in zip(wanted, made, strict=True)
             ]
         )
-        answers: dict[int, TickJobs] = {}
+        by_schedule: dict[int, TickJobs] = {}
         for (due, fire), (made_id, created) in zip(wanted, made, strict=True):
-            of_schedule = answers.setdefault(due.id, TickJobs())
+            of_schedule = by_schedule.setdefault(due.id, TickJobs())
             of_schedule.last = made_id
             of_schedule.fires.append((fire, created))
-        return answers
+        return by_schedule
 
 
-def _see_runs(rows: Sequence[DueSchedule]) -> Operation[None]:
-    """Which of them have a run under way, where that matters."""
-    asked = [due.id for due in rows if due.overlap != "allow"]
-    if not asked:
+def _mark_busy(rows: Sequence[DueSchedule]) -> Operation[None]:
+    """Mark the rows that have a run under way, where their overlap policy needs it."""
+    ids = [due.id for due in rows if due.overlap != "allow"]
+    if not ids:
         return
-    busy = yield from ticks.busy(asked)
+    busy = yield from ticks.busy(ids)
     for due in rows:
         due.busy = due.id in busy
 
 
 def is_a_rows_fault(error: Exception) -> bool:
-    """Whether it may be about what a row holds; the server, a table, a right or an index are no fault of any row."""
+    """Return whether the contents of a row may be the cause; errors of server, table, privilege or index are not."""
     others = (DatabaseUnavailable, psycopg.OperationalError, psycopg.ProgrammingError, psycopg.InternalError)
     return isinstance(error, TOO_LARGE) or not isinstance(error, others)
 
 
 def passes(ticker: Ticker) -> Generator[Operation[Any], Any, TickResult]:
-    """Until what is due by now is met, each operation in a transaction of its own, for whoever has no scheduler.
+    """Yield passes until everything due now has fired, each a transaction of its own; used without a scheduler.
 
-    A row that cannot be written is found by meeting the rows of its pass one by one, and parked.
+    A row that cannot be written is found by firing the rows of its pass one by one, and parked.
     """
     total, began, single = TickResult(), 0, 0
     total.runs_ended = yield ticks.end_all_runs()
@@ -290,20 +290,20 @@ def passes(ticker: Ticker) -> Generator[Operation[Any], Any, TickResult]:
                 continue
             parked = yield ticks.park(ticker.refused(error))
             if not parked:
-                # It can be neither fired nor put out of the way: whoever asked has to know.
+                # The row can be neither fired nor parked: the caller must see the error.
                 raise
             total.parked += parked
             continue
         began, single = began or done.now, max(0, single - 1)
         total.add(done)
         total.parked += done.parked
-        # A rhythm of milliseconds is always due again.
+        # A schedule with an interval of milliseconds is always due again.
         if (done.taken < limit and not done.more) or (done.reached >= began) or done.left == done.taken:
             return total
 
 
 def bucket(late: int) -> int:
-    """Bucket n holds fires that were up to 2^n ms late."""
+    """Return the lateness bucket: bucket n holds fires that were up to 2^n ms late."""
     return min(BUCKETS, max(1, (max(0, late) // 1000).bit_length()))
 
 
@@ -314,7 +314,7 @@ def _records(plans: Sequence[Planned]) -> list[dict[str, Any]]:
 
 
 def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
-    """Runs that make way for the next one; answers the plans but for those whose runs somebody is at right now."""
+    """Cancel runs that the next one replaces. Return the plans without those whose runs other transactions lock."""
     cancelling = [due.id for due, found in plans if found.cancels_previous]
     if not cancelling:
         return plans
@@ -327,7 +327,7 @@ def _cancel_previous(plans: list[Planned]) -> Operation[list[Planned]]:
 
 
 def _row(due: DueSchedule, found: Plan, made: TickJobs, now: int) -> dict[str, Any]:
-    """How a schedule stands afterwards."""
+    """Return the new state of a schedule, in the form of the statement `advance`."""
     skipped = dict(due.skipped)
     for skip in found.skips:
         skipped[skip.reason] = skipped.get(skip.reason, 0) + skip.count
@@ -346,14 +346,14 @@ def _row(due: DueSchedule, found: Plan, made: TickJobs, now: int) -> dict[str, A
         "job_id": made.last,
         "held": found.held.at if found.held else None,
         "held_for": found.held.stands_for if found.held else 1,
-        # With no run under way and none begun, it waits for nothing.
+        # With no run under way and none started, nothing would release the held fire later.
         "held_free": found.held is not None and not due.busy and not made.new,
         "bucket": bucket(now - (made.new[-1].at if made.new else now)),
     }
 
 
 def _unless_it_waits(due: DueSchedule, found: Plan, now: int) -> int | None:
-    """The next instant; where the end of a run was to decide, and no run of ours began, it counts from now."""
+    """Return the next instant. If it was to follow the end of a run, and no run started, count from now."""
     if found.next is not None or found.finished or not found.fires:
         return found.next
     rule: Rule = compile_text(due.rule)

@@ -97,7 +97,7 @@ def test_changed_and_gone_is_found(sereno: Command, report: dict[str, str], conn
     assert line["standing"] == "changed"
     doctor = sereno("doctor", **report)
     assert doctor.exit_code == 6
-    assert "reporting.close_day is no longer what was allowed" in doctor.stdout
+    assert "reporting.close_day has changed since it was allowed" in doctor.stdout
     connection.execute("drop function reporting.close_day")
     assert json.loads(sereno("procedure", "check", "-o", "json", **report).stdout)["items"][0]["standing"] == "gone"
 

@@ -101,7 +101,7 @@ def test_what_was_stopped_comes_in_stopped(sereno: Command, connection: psycopg.
 
 BAD = [
     ("nonsense", "not JSON"),
-    ("[1]", "a schedule is a JSON object"),
+    ("[1]", "a schedule must be a JSON object"),
     ("{}", "it needs a key"),
     (line(key=7), "key is a text"),  # type: ignore[arg-type]  # hostile
     (line(task=None), "it needs a task"),
@@ -111,7 +111,7 @@ BAD = [
     (line(zap=1), "there is no field 'zap'"),
     (line(args=[]), "args is an object"),
     (line(args={"a": "\x00"}), "NUL"),
-    (line(enabled="no"), "enabled is true or false"),
+    (line(enabled="no"), "enabled must be true or false"),
     (line(note=7), "note 7"),
     (line(priority=11), "priority 11"),
     (line(missed="all"), "overlap"),
@@ -242,7 +242,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert count(connection) == 0
     done = sereno(*words)
     assert "Created 2" in done.stdout
-    assert "refused pg-cron:start: @reboot is no time" in done.stderr
+    assert "refused pg-cron:start: @reboot is not a time" in done.stderr
     assert "note pg-cron:often: was not active in pg_cron" in done.stderr
     assert done.stderr.index("refused ") < done.stderr.index("note "), "what was refused is said first"
     assert "--task-map run_sql" not in done.stderr, "it was mapped"
@@ -297,7 +297,7 @@ def test_strict_can_succeed_beside_celerys_own_rows(sereno: Command, connection:
         insert(connection, "periodictask", values)
     done = sereno("schedule", "import", "--from", "celery-beat", "--strict")
     assert (done.exit_code, done.stdout) == (0, "Created 1, changed 0, unchanged 0, refused 0.\n")
-    assert "note celery-beat:celery.backend_cleanup: left out: it cleans up Celery's own results" in done.stderr
+    assert "note celery-beat:celery.backend_cleanup: left out: it deletes Celery's own results" in done.stderr
     assert one(connection, "select key from sereno.schedules") == "celery-beat:mine"
 
 

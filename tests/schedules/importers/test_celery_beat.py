@@ -195,12 +195,12 @@ def test_a_clocked_task_fires_once(beat: psycopg.Connection) -> None:
     ("values", "said"),
     [
         ({"args": "[1, 2]"}, "it has positional arguments"),
-        ({"args": "nonsense"}, "its args are not what Celery expects"),
-        ({"kwargs": "[1]"}, "its kwargs are not what Celery expects"),
-        ({"kwargs": '{"d": {"__type__": "date", "__value__": "2027-01-01"}}'}, "only Celery's own JSON knows"),
-        ({"kwargs": '{"path": "report-{date}.csv"}'}, "which a schedule fills in: write this one by hand"),
+        ({"args": "nonsense"}, "its args are not in Celery's format"),
+        ({"kwargs": "[1]"}, "its kwargs are not in Celery's format"),
+        ({"kwargs": '{"d": {"__type__": "date", "__value__": "2027-01-01"}}'}, "only Celery's JSON supports"),
+        ({"kwargs": '{"path": "report-{date}.csv"}'}, "which a schedule replaces: create it by hand"),
         ({"expires": NOW - timedelta(days=1)}, "it would never fire again"),
-        ({"one_off": True, "total_run_count": 1}, "it was to run once, and has run"),
+        ({"one_off": True, "total_run_count": 1}, "it was a one-off and has already run"),
         ({"expires": "infinity"}, "it cannot be read: ValueError"),
         ({"crontab_id": None}, "it has no schedule"),
     ],
@@ -215,14 +215,14 @@ def test_what_cannot_be_brought_over_says_why(beat: psycopg.Connection, values: 
     ("fields", "said"),
     [
         ({"timezone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'"),
-        ({"minute": "60"}, "its minute '60' is not known"),
-        ({"minute": "5/10"}, "its minute '5/10' is not known"),
-        ({"hour": "*/0"}, "its hour '*/0' is not known"),
-        ({"day_of_week": "7"}, "its day of week '7' is not known"),
-        ({"day_of_week": "caturday"}, "its day of week 'caturday' is not known"),
+        ({"minute": "60"}, "its minute '60' is unknown"),
+        ({"minute": "5/10"}, "its minute '5/10' is unknown"),
+        ({"hour": "*/0"}, "its hour '*/0' is unknown"),
+        ({"day_of_week": "7"}, "its day of week '7' is unknown"),
+        ({"day_of_week": "caturday"}, "its day of week 'caturday' is unknown"),
         ({"day_of_month": "13", "day_of_week": "fri"}, "days 13 of a month that are also FRI"),
-        ({"day_of_month": "30", "month_of_year": "2"}, "never comes"),
-        ({"minute": "; drop table x"}, "is not known"),
+        ({"day_of_month": "30", "month_of_year": "2"}, "never matches"),
+        ({"minute": "; drop table x"}, "is unknown"),
     ],
 )
 def test_a_crontab_that_makes_no_sense_says_why(beat: psycopg.Connection, fields: dict[str, str], said: str) -> None:
@@ -234,7 +234,7 @@ def test_a_crontab_that_makes_no_sense_says_why(beat: psycopg.Connection, fields
 def test_what_celery_does_for_itself_is_left_out(beat: psycopg.Connection) -> None:
     found = task(beat, task="celery.backend_cleanup", **crontab(beat, minute="0", hour="4"))
     assert found.left_out
-    assert found.note == "left out: it cleans up Celery's own results: there are none here"
+    assert found.note == "left out: it deletes Celery's own results, which do not exist here"
 
 
 def test_the_sun_stays_behind(beat: psycopg.Connection) -> None:
@@ -249,7 +249,7 @@ def test_an_interval_too_short_or_too_long_says_so(beat: psycopg.Connection) -> 
     beat.execute("delete from django_celery_beat_periodictask")
     assert "OverflowError" in str(task(beat, **interval(beat, 2**31 - 1, "days")).problem)
     beat.execute("delete from django_celery_beat_periodictask")
-    assert "its period 'moons' is not known" in str(task(beat, **interval(beat, 1, "moons")).problem)
+    assert "its period 'moons' is unknown" in str(task(beat, **interval(beat, 1, "moons")).problem)
 
 
 def test_dates_without_a_zone_are_not_guessed(beat: psycopg.Connection) -> None:
@@ -269,9 +269,9 @@ def test_what_differs_is_noted(beat: psycopg.Connection) -> None:
     ).note
     assert note is not None
     assert note.startswith("was disabled in celery-beat; its priority")
-    assert "its priority 200 is left out" in note
+    assert "its priority 200 is not imported" in note
     assert "exchange, headers left out" in note
-    assert "Europe/Berlin turns its clock on" in note
+    assert "the clock of Europe/Berlin changes on" in note
     assert "here it runs right after the gap" in note
     assert len(note) <= 500
 
@@ -281,7 +281,7 @@ def test_what_differs_is_noted(beat: psycopg.Connection) -> None:
     [
         ({"minute": "30", "hour": "9", "timezone": "Europe/Berlin"}, None),
         ({"minute": "30", "hour": "2", "timezone": "Asia/Tokyo"}, None),
-        ({"minute": "*/10", "timezone": "Europe/Berlin"}, "celery beat stands still"),
+        ({"minute": "*/10", "timezone": "Europe/Berlin"}, "celery beat pauses"),
     ],
 )
 def test_a_clock_that_is_turned_is_noted_only_where_it_matters(
@@ -320,7 +320,7 @@ def test_another_database_says_so(connection: psycopg.Connection) -> None:
     ):
         with pytest.raises(ConfigurationError, match=f"{table} is not in the database test_"):
             read(kind, connection)
-    with pytest.raises(ConfigurationError, match="there is no reader for 'cron'"):
+    with pytest.raises(ConfigurationError, match="there is no importer for 'cron'"):
         read("cron", connection)
 
 

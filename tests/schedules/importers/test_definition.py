@@ -118,7 +118,7 @@ for _ in range(100_000):
         ({"args": {"x": "a\x00b"}}, "args: text with a NUL byte"),
         ({"args": {"x": 10**5000}}, "args: not storable as JSON"),
         ({"args": {"x": deep}}, "args: not storable as JSON"),
-        ({"args": {"x": "{fire:%Q}"}}, "%Q is not known here"),
+        ({"args": {"x": "{fire:%Q}"}}, "%Q is not a known directive"),
         ({"when": "0 3 * * *"}, "when is an object, not a text"),
         ({"when": {"kind": "cron", "expression": "61 * * * *"}}, "minute 61 is out of range"),
         ({"when": {"kind": "cron", "expression": "0 3 * * *", "tz": "../etc/passwd"}}, "there is no time zone"),
@@ -131,11 +131,11 @@ for _ in range(100_000):
         ({"tags": "a"}, "tags is a list, not a text"),
         ({"tags": [deep]}, "tags is a list of texts"),
         ({"unique_for": "7d"}, "need a unique_key"),
-        ({"unique_key": "k", "on_conflict": "raise"}, "nobody to raise to"),
+        ({"unique_key": "k", "on_conflict": "raise"}, "no caller to raise to"),
         ({"missed": "sometimes"}, "missed is one of"),
         ({"missed": "all"}, 'needs overlap="allow"'),
         ({"missed_limit": 0}, "missed_limit 0 is out of range"),
-        ({"missed_window": "x" * 101}, "missed_window is a text of 101 characters"),
+        ({"missed_window": "x" * 101}, "missed_window is too long: 101 characters"),
         ({"missed_window": "fortnight"}, "is not a duration"),
         ({"max_lateness": float("inf")}, "is not a duration"),
         ({"max_lateness": -1}, "is not a duration"),
@@ -155,5 +155,5 @@ def test_what_is_wrong_is_refused_and_named(changes: dict[str, Any], said: str) 
 
 @pytest.mark.parametrize("value", [None, [], "text", 7])
 def test_an_object_is_needed(value: Any) -> None:
-    with pytest.raises(InvalidSchedule, match="a schedule is a JSON object"):
+    with pytest.raises(InvalidSchedule, match="a schedule must be a JSON object"):
         from_object(value, plain_job)

@@ -106,8 +106,8 @@ def test_the_zone_of_the_server_is_the_zone_of_its_jobs(cron: psycopg.Connection
     found = job(cron, "30 3 * * *")
     assert found.schedule is not None
     assert found.schedule["when"]["tz"] == "Europe/Riga"
-    assert "pg_cron leaves out a time that the clock skips" in str(found.note)
-    assert "pg_cron runs a time that comes twice on both passes" in str(found.note)
+    assert "pg_cron omits a time that the clock skips" in str(found.note)
+    assert "pg_cron runs a repeated time on both passes" in str(found.note)
     cron.execute("set cron.timezone = 'GMT'")
     (found,) = read("pg-cron", cron)
     assert found.schedule is not None
@@ -117,14 +117,14 @@ def test_the_zone_of_the_server_is_the_zone_of_its_jobs(cron: psycopg.Connection
 @pytest.mark.parametrize(
     ("schedule", "values", "said"),
     [
-        ("@reboot", {}, "@reboot is no time"),
-        ("@Restart ", {}, "@Restart is no time"),
+        ("@reboot", {}, "@reboot is not a time"),
+        ("@Restart ", {}, "@Restart is not a time"),
         ("0 0 * * fri-sun", {}, "runs backwards"),
         ("60 seconds", {}, "is not a cron expression"),
         ("99 99 * * *", {}, "minute 99 is out of range"),
         ("", {}, "it has 0 fields"),
-        ("0 0 30 2 *", {}, "never comes"),
-        ("0 3 * * *", {"command": "select '{key}'::text[]"}, "write this one by hand"),
+        ("0 0 30 2 *", {}, "never matches"),
+        ("0 3 * * *", {"command": "select '{key}'::text[]"}, "create it by hand"),
     ],
 )
 def test_what_cannot_be_brought_over_says_why(

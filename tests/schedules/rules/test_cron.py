@@ -107,13 +107,13 @@ def test_a_refusal_says_what_is_wrong_and_points_at_it(expression: str, problem:
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 0 30 2 *", "0 0 */30 2 1#2"])
 def test_an_expression_that_never_comes_is_refused(expression: str) -> None:
     first, shown, pointer = refusal(expression).split("\n")
-    assert first == f'"{expression}" never comes: no such month has such a day'
+    assert first == f'"{expression}" never matches: no such month has such a day'
     assert shown[len(pointer) - 1 :].split()[0] == expression.split()[-3]
 
 
 def test_a_letter_from_elsewhere_is_named_and_not_printed() -> None:
     assert refusal("0 \u0663 * * *") == (
-        "\"0 ? * * *\" is not a cron expression: the character '\\u0663' has no place in it\n 0 ? * * *\n   ^"
+        "\"0 ? * * *\" is not a cron expression: the character '\\u0663' is not allowed\n 0 ? * * *\n   ^"
     )
     assert "\x1b" not in refusal("0 \x1b[2J * * *")
     assert "\x00" not in refusal("0 3\x00 * * *")
@@ -123,12 +123,12 @@ def test_a_letter_from_elsewhere_is_named_and_not_printed() -> None:
 
 def test_reboot_is_refused_with_a_reason() -> None:
     assert refusal("@Reboot") == (
-        "@reboot is no time: a schedule belongs to the database, which knows no reboot of yours"
+        "@reboot is not a time: schedules are stored in the database and do not follow reboots"
     )
 
 
 def test_an_unknown_nickname_is_refused_with_the_known_ones() -> None:
-    assert refusal("@fortnightly").startswith("'@fortnightly' is not a nickname: there are @hourly, @daily")
+    assert refusal("@fortnightly").startswith("'@fortnightly' is not a nickname: use one of @hourly, @daily")
     assert "@every 5m" in refusal("@every 5m")
 
 

@@ -67,8 +67,8 @@ TWICE = "the clock goes back: this time comes twice, runs on"
         (Cron("0 * * * *", tz=RIGA), "2026-03-29 00:00",
          ["03-29 04:00 +0300", "03-29 05:00 +0300", "03-29 06:00 +0300"]),
         (Every("1h", count_from="end"), "2026-01-01 00:00",
-         ["01-01 01:00 +0000", "01-01 02:00 +0000 at the earliest: counted from the end of the run before",
-          "01-01 03:00 +0000 at the earliest: counted from the end of the run before"]),
+         ["01-01 01:00 +0000", "01-01 02:00 +0000 at the earliest: counted from the end of the previous run",
+          "01-01 03:00 +0000 at the earliest: counted from the end of the previous run"]),
         (Every("1d", tz=RIGA), "2026-03-28 12:00", ["03-29 15:00 +0300", "03-30 15:00 +0300", "03-31 15:00 +0300"]),
     ],
 )  # fmt: skip

@@ -111,15 +111,15 @@ def test_an_instant_survives_its_storage(at: datetime) -> None:
         (Every("\u0663m"), "interval '\u0663m' is not a duration"),
         (Every(float("nan")), "interval: nan is not a duration"),
         (Every(True), "interval: True is not a duration"),
-        (Every("5m", phase="1m"), 'phase shifts the marks of a clock: it needs count_from="clock"'),
+        (Every("5m", phase="1m"), 'phase shifts the times on the clock: it needs count_from="clock"'),
         (Every("5m", count_from="end", phase="1m"), 'it needs count_from="clock"'),
         (Every("5m", count_from="clock", phase="5m"), "phase '5m' must be shorter than the interval '5m'"),
         (Every("5m", count_from="start"), 'count_from is "plan" or "end" or "clock", not \'start\''),  # type: ignore[arg-type]
-        (Every("5m", dst_gap="skip"), 'dst_gap="skip" does nothing for an interval without count_from="clock"'),
-        (Every("1h", count_from="clock", dst_fold="both"), "does nothing for an interval of an hour or less"),
+        (Every("5m", dst_gap="skip"), 'dst_gap="skip" has no effect on an interval without count_from="clock"'),
+        (Every("1h", count_from="clock", dst_fold="both"), "has no effect on an interval of an hour or less"),
         (
             Cron("*/5 * * * *", dst_gap="skip"),
-            'dst_gap="skip" does nothing for a cron rule with * as minute or hour, or with seconds: it follows elapsed',
+            'dst_gap="skip" has no effect on a cron rule with * as minute or hour, or with seconds: it follows elapsed',
         ),
         (Cron("0 0 3 * * *", dst_fold="second"), "it follows elapsed time; leave it out"),
         (Cron("0 3 * * *", dst_gap="later"), 'dst_gap is "shift" or "skip", not \'later\''),  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_an_instant_survives_its_storage(at: datetime) -> None:
         (Cron("0 3 * * *", spread=-1), "spread: -1 is not a duration"),
         (Cron("0 3 * * *", tz="Europe/Rga"), "there is no time zone 'Europe/Rga' in tzdata"),
         (Cron("0 3 * *"), '"0 3 * *" is not a cron expression: it has 4 fields'),
-        (Cron("0 0 31 2 *"), '"0 0 31 2 *" never comes'),
+        (Cron("0 0 31 2 *"), '"0 0 31 2 *" never matches'),
         (Daily("24:00"), "at '24:00' is not a time of day: hour 24 is out of range 0 to 23"),
         (Daily("03:60"), "at '03:60' is not a time of day: minute 60 is out of range 0 to 59"),
         (Daily("03:00:60"), "second 60 is out of range 0 to 59"),
@@ -193,7 +193,7 @@ def test_any_type_in_any_field_is_refused_by_name(strange: Any) -> None:
 
 
 def test_a_zone_of_somebody_else_that_does_not_work_is_refused() -> None:
-    assert "at has a time zone that does not work" in refusal(Once(datetime(2027, 1, 8, tzinfo=BrokenZone())))
+    assert "at has a broken time zone" in refusal(Once(datetime(2027, 1, 8, tzinfo=BrokenZone())))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_any_bytes_are_a_rule_or_refused(raw: bytes | str) -> None:
         (Daily("3:00", tz="America/Sao_Paulo"), "every day at 03:00, America/Sao_Paulo"),
         (
             Daily("3:00", tz="CET", dst_gap="skip", dst_fold="both"),
-            "every day at 03:00, CET, left out where the clock skips it, on both passes where the clock goes back",
+            "every day at 03:00, CET, skipped when the clock jumps over it, on both passes where the clock goes back",
         ),
         (
             Daily("3:00", tz="Europe/Riga", dst_fold="second"),

@@ -1,1 +1,1 @@
-"""Databases in which procedures are called: by a login of their own, never by the worker's."""
+"""Databases in which procedures are called, with a login of their own, never the worker's."""

@@ -1,4 +1,4 @@
-"""Targets by name: the product's own database under another login, and others by their addresses."""
+"""Targets by name: sereno's own database under another login, and other databases by their addresses."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from sereno.procedures.targets.sqlserver import SqlServerTarget
 from sereno.settings import Settings
 
 MYSQL_PORT = 3306
-# What may stand after the `?` of a MySQL's address.
+# Options after the `?` of a MySQL address.
 _MYSQL_OPTIONS = frozenset({"ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity", "unix_socket"})
-# The same of a SQL Server's, as its driver calls them.
+# Options of a SQL Server address, and their names in its driver.
 _SQLSERVER_OPTIONS: Mapping[str, str] = {
     "encrypt": "Encrypt",
     "trust_server_certificate": "TrustServerCertificate",
@@ -25,7 +25,7 @@ _SQLSERVER_OPTIONS: Mapping[str, str] = {
 
 
 class Targets:
-    """Where procedures can be called. `own_url`: the worker's own login, for development alone."""
+    """Where procedures can be called. `own_url`: the worker's own login, for development only."""
 
     def __init__(self, settings: Settings, own_url: Callable[[], str]) -> None:
         self._settings = settings
@@ -37,17 +37,17 @@ class Targets:
 
     @property
     def own_schemas(self) -> list[str]:
-        """Nothing in them is for a procedure."""
+        """Return sereno's own schemas, which procedures must not use."""
         return [self._settings.schema, f"{self._settings.schema}_archive"]
 
     def find(self, name: str) -> Target:
-        """ConfigurationError where there is none of this name."""
+        """Return the target of this name. Raises ConfigurationError."""
         if name == HERE:
             return self._here()
         url = (self._settings.procedure_targets or {}).get(name)
         if url is None:
             raise ConfigurationError(
-                f"there is no target {name!r:.60}; there are {', '.join(self.names)}: set SERENO_PROCEDURE_TARGETS "
+                f"there is no target {name!r:.60}; use one of {', '.join(self.names)}, or set SERENO_PROCEDURE_TARGETS "
                 "to name=address"
             )
         return self._by_address(name, url)
@@ -58,9 +58,9 @@ class Targets:
         if self._settings.procedures_as_worker:
             return PostgresTarget(self._own_url(), self.own_schemas, trusted=True)
         raise ConfigurationError(
-            "no login for procedures is named, and the worker's own is never used, because it may change every job: "
-            "set SERENO_PROCEDURE_URL to the address with a role that can call them and nothing else "
-            "(or SERENO_PROCEDURES_AS_WORKER=true while developing)"
+            "no login for procedures is configured, and the worker's own is never used, because it can change every "
+            "job: set SERENO_PROCEDURE_URL to the address with a role that can call them and nothing else "
+            "(or SERENO_PROCEDURES_AS_WORKER=true for development)"
         )
 
     def _by_address(self, name: str, url: str) -> Target:
@@ -76,7 +76,7 @@ class Targets:
         if scheme in ("sqlserver", "mssql"):
             return SqlServerTarget(_for_sqlserver(name, parts, port), f"{parts.hostname}")
         raise ConfigurationError(
-            f"target {name}: its address begins with postgresql://, mysql://, mariadb:// or sqlserver://"
+            f"target {name}: its address must start with postgresql://, mysql://, mariadb:// or sqlserver://"
         )
 
 
@@ -100,7 +100,7 @@ def _for_sqlserver(name: str, parts: SplitResult, port: int | None) -> str:
         given["Database"] = unquote(parts.path.strip("/"))
     if parts.username:
         given |= {"UID": unquote(parts.username), "PWD": unquote(parts.password or "")}
-    # Nobody reads along, unless the address says that it does not matter.
+    # Encrypted unless the address disables it.
     given["Encrypt"] = "yes"
     for option, value in _options(name, parts, _SQLSERVER_OPTIONS):
         given[_SQLSERVER_OPTIONS[option]] = value
@@ -112,11 +112,11 @@ def _options(name: str, parts: SplitResult, known: Any) -> list[tuple[str, str]]
     for option, _ in found:
         if option not in known:
             raise ConfigurationError(
-                f"target {name}: its address has {option!r:.40}; there are {', '.join(sorted(known))}"
+                f"target {name}: its address has the unknown option {option!r:.40}; use {', '.join(sorted(known))}"
             )
     return found
 
 
 def _braced(value: str) -> str:
-    """As a connection string quotes what could be taken for a part of itself."""
+    """Quote a value of a connection string that has special characters."""
     return "{" + value.replace("}", "}}") + "}" if set(value) & set(";{}= ") else value

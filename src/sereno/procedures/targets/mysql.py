@@ -1,4 +1,4 @@
-"""Procedures and functions of a MySQL or a MariaDB: by PyMySQL, in a thread, on a connection of the call's own."""
+"""Procedures and functions of MySQL and MariaDB: with PyMySQL, in a thread, on a connection of the call's own."""
 
 import logging
 import math
@@ -27,17 +27,17 @@ PARAMETERS = (
     "select routine_type, parameter_mode, parameter_name, dtd_identifier from information_schema.parameters "
     "where specific_schema = %s and specific_name = %s and ordinal_position > 0 order by routine_type, ordinal_position"
 )
-# On everything there is, a login for procedures needs no more than these.
+# Global privileges that a login for procedures may have.
 HARMLESS = frozenset({"USAGE", "EXECUTE", "SHOW DATABASES", "SHOW VIEW", "CONNECTION ADMIN", "CONNECTION_ADMIN"})
 _EVERYWHERE = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
-# A statement that looks into the catalogue.
+# Timeout in seconds of a query of the catalogue.
 LOOK_SECONDS = 30.0
-# The server ends a statement by itself, where it can; we are a moment behind.
+# The server ends a statement itself where it can; the client's timeout comes this many seconds later.
 BEHIND = 1.0
 
 
 class MySQLTarget:
-    """A MySQL or a MariaDB. `given`: what its driver needs to connect."""
+    """A MySQL or MariaDB. `given`: connection parameters of its driver."""
 
     dialect: Dialect = "mysql"
 
@@ -55,7 +55,7 @@ class MySQLTarget:
             connection = await in_thread(connect)
         except mysql.err.Error as error:
             where = self._given.get("unix_socket") or f"{self._given['host']}:{self._given['port']}"
-            raise DatabaseUnavailable(f"MySQL at {where} does not answer: {_said(error)}") from None
+            raise DatabaseUnavailable(f"cannot connect to MySQL at {where}: {_message(error)}") from None
         session = MySQLSession(mysql, connection, connect)
         try:
             yield session
@@ -72,7 +72,7 @@ class MySQLSession:
         self._connect = connect
 
     async def check_login(self) -> None:
-        lines = await self._look(lambda: self._rows("show grants"))
+        lines = await self._query(lambda: self._rows("show grants"))
         powers = {
             each.strip()
             for (line,) in lines
@@ -82,20 +82,21 @@ class MySQLSession:
         }
         if powers - HARMLESS:
             raise UnsafeLogin(
-                f"the login has {min(powers - HARMLESS)} on everything, and so could whatever it calls: create a user "
-                "for procedures alone (grant execute on procedure … to …) and name it in SERENO_PROCEDURE_TARGETS"
+                f"the login has the global privilege {min(powers - HARMLESS)}, and so has every procedure it calls: "
+                "create a user for procedures only (grant execute on procedure … to …) and use it in "
+                "SERENO_PROCEDURE_TARGETS"
             )
 
     async def resolve(self, name: ProcedureName) -> list[Signature]:
-        def look() -> list[Signature]:
+        def query() -> list[Signature]:
             routines = self._rows(ROUTINES, (name.schema, name.name, name.name))
             parameters = self._rows(PARAMETERS, name)
             return [_signature(name, routine, parameters) for routine in routines]
 
-        return await self._look(look)
+        return await self._query(query)
 
     async def may_execute(self, name: ProcedureName) -> bool:
-        """What a login may not call, it does not see in the catalogue either."""
+        """Return whether the catalogue shows it: MySQL hides what a login may not call."""
         return bool(await self.resolve(name))
 
     async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -124,16 +125,16 @@ class MySQLSession:
         if call.before is not None:
             self._rows(*call.before)
         rows, count = self._read(call.text, call.values)
-        # Before anything else is asked, which would have its own.
-        for level, _, said in self._rows("show warnings"):
-            notices.add(str(level), str(said))
+        # Read before any other statement replaces them.
+        for level, _, message in self._rows("show warnings"):
+            notices.add(str(level), str(message))
         if call.after is not None:
             (line,) = self._rows(call.after)
             rows, count = [plain_row(call.outputs, line), *rows], count + 1 if rows else 1
-        return Result(rows[:MOST_ROWS], count, notices.heard, notices.unheard)
+        return Result(rows[:MOST_ROWS], count, notices.collected, notices.omitted)
 
     def _read(self, text: str, values: Iterable[Any]) -> tuple[list[Any], int]:
-        """The first rows of everything it selects, and how many there were; else how many it changed last."""
+        """Return the first rows of all result sets and the number of all rows, or else of those changed last."""
         rows: list[Any] = []
         count = changed = 0
         with self._connection.cursor(self._mysql.cursors.SSCursor) as cursor:
@@ -155,17 +156,17 @@ class MySQLSession:
             cursor.execute(text, tuple(values))
             return list(cursor.fetchall())
 
-    async def _look(self, function: Callable[[], T]) -> T:
+    async def _query(self, function: Callable[[], T]) -> T:
         try:
             return await self._run(function, LOOK_SECONDS)
         except (self._mysql.err.Error, TimeoutError) as error:
-            raise DatabaseUnavailable(f"MySQL did not say what is in its catalogue: {_said(error)}") from error
+            raise DatabaseUnavailable(f"cannot read the catalogue of MySQL: {_message(error)}") from error
 
     async def _run(self, function: Callable[[], T], patience: float) -> T:
         return await watched(function, self._stop, patience)
 
     def _stop(self) -> None:
-        """By another connection of the same login: a statement that waits cannot be told by its own."""
+        """Kill the statement from another connection of the same login: its own connection is busy."""
         try:
             other = self._connect()
             try:
@@ -177,14 +178,14 @@ class MySQLSession:
             emit(
                 logging.WARNING,
                 "procedure.runs_on",
-                f"a procedure could not be stopped, and runs on in its database: {_said(error)}. A login may end "
-                "what runs with another's rights if it has CONNECTION ADMIN",
+                f"a procedure could not be stopped and still runs in its database: {_message(error)}. To stop what "
+                "runs with the privileges of another user, the login needs CONNECTION ADMIN",
             )
 
     def close(self) -> None:
-        """Whatever still waits in a thread is woken by it."""
+        """Close the connection; a thread that waits on it wakes up."""
         with suppress(OSError, AttributeError):
-            self._connection._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001 - the driver's own way would wait
+            self._connection._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001 - the driver's close would block
         with suppress(OSError, self._mysql.err.Error):
             self._connection.close()
 
@@ -197,7 +198,7 @@ def _signature(name: ProcedureName, routine: tuple[Any, ...], parameters: list[t
         if _text(each[0]) == kind
         for written in [_text(each[3]) or ""]
     )
-    strange = [each.type for each in found if word_of(each.type) not in KNOWN]
+    unsupported = [each.type for each in found if word_of(each.type) not in KNOWN]
     return Signature(
         "function" if kind == "FUNCTION" else "procedure",
         name.schema,
@@ -205,12 +206,12 @@ def _signature(name: ProcedureName, routine: tuple[Any, ...], parameters: list[t
         found,
         returns if kind == "FUNCTION" else None,
         definer=definer if security == "DEFINER" else None,
-        unfit=f"nothing in JSON is of type {strange[0]}" if strange else None,
+        unfit=f"JSON has no equivalent of the type {unsupported[0]}" if unsupported else None,
     )
 
 
 def _shape(written: str) -> Any:
-    """MariaDB's JSON is a long text under another name."""
+    """Return the shape; the JSON of MariaDB is an alias of longtext."""
     return "json" if word_of(written) in ("json", "longtext") else "value"
 
 
@@ -218,5 +219,5 @@ def _text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return str(error.args[-1]) if error.args else type(error).__name__

@@ -1,4 +1,4 @@
-"""Procedures and functions of a PostgreSQL: by psycopg, on a connection of the call's own."""
+"""Procedures and functions of PostgreSQL: with psycopg, on a connection of the call's own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,26 +19,26 @@ from sereno.procedures.procedure import Dialect, Parameter, ProcedureName, Signa
 from sereno.procedures.result import MOST_ROWS, Notices, Result, plain, plain_row
 from sereno.procedures.targets.contract import CONNECT_SECONDS, GIVE_UP_AFTER, Timeouts, UnsafeLogin
 
-# Names of the catalogue mean the catalogue's things, whatever anybody has made elsewhere.
+# Unqualified names resolve to the catalogue only, whatever users have created elsewhere.
 CATALOGUE_ONLY = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-# A row whose JSON is longer is counted, and not kept.
+# Bytes of JSON of a row; a longer row is counted but not stored.
 LONGEST_ROW = 16_384
 
 _FIND = sql.SQL("select {} from pg_catalog.jsonb_to_record(%s::pg_catalog.jsonb) as given({})")
 _DATES = "select pg_catalog.set_config('datestyle', 'ISO, YMD', false)"
-_DATES_AGAIN = "reset datestyle"
+_RESET_DATES = "reset datestyle"
 _SETTINGS = (
     "select pg_catalog.set_config('statement_timeout', %s, false), pg_catalog.set_config('lock_timeout', %s, false), "
     "pg_catalog.set_config('search_path', %s, false)"
 )
-# A worker that died, or whose host did, has its statement ended within seconds: before another worker begins it again.
-_NOTICE_DEATH = (
+# Ends the statement of a dead worker or host within seconds, before another worker starts the job again.
+_DETECT_DEAD_CLIENT = (
     "select pg_catalog.set_config('client_connection_check_interval', '1s', false), "
     "pg_catalog.set_config('tcp_keepalives_idle', '10', false), "
     "pg_catalog.set_config('tcp_keepalives_interval', '3', false), "
     "pg_catalog.set_config('tcp_keepalives_count', '3', false)"
 )
-# Rows are counted to the last, because only that runs the function to its end; the first of them are brought here.
+# All rows are counted, because only that runs the function to its end; the first of them are returned.
 _FUNCTION = sql.SQL(
     "with result as materialized (select {row} as one from {name}({arguments}) as sereno_row) "
     "select (select pg_catalog.count(*) from result), "
@@ -49,7 +49,7 @@ _PROCEDURE = sql.SQL("call {name}({arguments})")
 
 
 class PostgresTarget:
-    """A PostgreSQL. `schemas`: sereno's own, which its login may not get at. `trusted`: any login will do."""
+    """A PostgreSQL. `schemas`: sereno's own, which its login must not use. `trusted`: any login is accepted."""
 
     dialect: Dialect = "postgresql"
 
@@ -94,13 +94,13 @@ class PostgresSession:
         if superuser is not None:
             can = "is a superuser" if superuser == user else f"can become the superuser {superuser!r}"
         elif table is not None:
-            can = f"can get at the table {table} of sereno"
+            can = f"can access the table {table} of sereno"
         elif power is not None:
             can = f"can act as {power!r}, which may do more than call procedures"
         if can is not None:
             raise UnsafeLogin(
-                f"the login {user!r} {can}, and so could whatever it calls: create a role for procedures alone "
-                "(create role reports login; grant execute on …) and name it in SERENO_PROCEDURE_URL"
+                f"the login {user!r} {can}, and so could every procedure it calls: create a role for procedures only "
+                "(create role reports login; grant execute on …) and use it in SERENO_PROCEDURE_URL"
             )
 
     async def resolve(self, name: ProcedureName) -> list[Signature]:
@@ -110,7 +110,7 @@ class PostgresSession:
         return await arun(self._connection, procedures.may_execute(name))
 
     async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """By the database itself, in a statement that does nothing else: what JSON says becomes what the type means."""
+        """Convert in the database, with a statement that does nothing else: JSON becomes text of each type."""
         wanted = [each for each in signature.inputs if each.name in params]
         if not wanted:
             return {}
@@ -125,25 +125,25 @@ class PostgresSession:
         try:
             await self._connection.execute(_DATES)
             row = await (await self._cursor().execute(query, [msgspec.json.encode(given).decode()])).fetchone()
-            await self._connection.execute(_DATES_AGAIN)
+            await self._connection.execute(_RESET_DATES)
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            said = error.diag.message_primary or type(error).__name__
-            raise InvalidArguments(f"{signature.full_name}: a parameter does not fit: {said}") from error
+            text = error.diag.message_primary or type(error).__name__
+            raise InvalidArguments(f"{signature.full_name}: a parameter does not fit: {text}") from error
         assert row is not None
         return {each.name: value for each, value in zip(wanted, row, strict=True)}
 
     async def call(
         self, signature: Signature, values: Mapping[str, Any], timeouts: Timeouts, notices: Notices
     ) -> Result:
-        self._connection.add_notice_handler(lambda said: _hear(notices, said))
-        # Its own schema, and what it makes itself last: nobody's table or function of the same name comes before.
+        self._connection.add_notice_handler(lambda diagnostic: _collect(notices, diagnostic))
+        # Its own schema, then temporary tables: no object of another schema with the same name comes first.
         path = f"{_quoted(signature.schema)}, pg_temp"
         waits = [f"{max(1, round(each * 1000))}ms" for each in timeouts]
-        # Not every server can: those before 14, and those on some other systems than Linux.
+        # Not supported by servers before 14, and on some systems other than Linux.
         with suppress(psycopg.DataError, psycopg.ProgrammingError):
-            await self._connection.execute(_NOTICE_DEATH)
+            await self._connection.execute(_DETECT_DEAD_CLIENT)
         await self._connection.execute(_SETTINGS, [*waits, path])
         run = self._run_function if signature.kind == "function" else self._run_procedure
         async with asyncio.timeout(timeouts.statement + GIVE_UP_AFTER):
@@ -163,20 +163,20 @@ class PostgresSession:
         assert found is not None
         count, rows = found
         if is_void:
-            return Result([], None, notices.heard, notices.unheard)
-        read = [plain(msgspec.json.decode(each)) if each is not None else "(too long to be kept)" for each in rows]
-        return Result(read, count, notices.heard, notices.unheard)
+            return Result([], None, notices.collected, notices.omitted)
+        read = [plain(msgspec.json.decode(each)) if each is not None else "(too long to be stored)" for each in rows]
+        return Result(read, count, notices.collected, notices.omitted)
 
     async def _run_procedure(self, signature: Signature, values: Mapping[str, Any], notices: Notices) -> Result:
-        """Outside of a transaction, so that it can commit by itself."""
-        asked = [each for each in signature.parameters if each.mode == "out" or each.name in values]
-        query = _PROCEDURE.format(name=_name(signature), arguments=_arguments(asked, values))
-        cursor = await self._cursor().execute(query, _given(asked, values))
+        """Run outside a transaction, so that the procedure can commit."""
+        passed = [each for each in signature.parameters if each.mode == "out" or each.name in values]
+        query = _PROCEDURE.format(name=_name(signature), arguments=_arguments(passed, values))
+        cursor = await self._cursor().execute(query, _given(passed, values))
         if cursor.description is None:
-            return Result([], None, notices.heard, notices.unheard)
+            return Result([], None, notices.collected, notices.omitted)
         names = [column.name for column in cursor.description]
         rows = [plain_row(names, row) for row in await cursor.fetchmany(MOST_ROWS)]
-        return Result(rows, max(cursor.rowcount, len(rows)), notices.heard, notices.unheard)
+        return Result(rows, max(cursor.rowcount, len(rows)), notices.collected, notices.omitted)
 
     def _cursor(self) -> psycopg.AsyncCursor[tuple[Any, ...]]:
         return psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
@@ -187,12 +187,12 @@ def _name(signature: Signature) -> sql.Composable:
 
 
 def _type(parameter: Parameter) -> sql.Composable:
-    # As the catalogue quotes it; never from whoever asks.
+    # Quoted by the catalogue; never user input.
     return sql.SQL(_doubled(parameter.type))
 
 
 def _arguments(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> sql.Composable:
-    """By name, each as exactly the type that the signature says."""
+    """Return the arguments by name, each cast to exactly the type of the signature."""
     parts: list[sql.Composable] = []
     for each in parameters:
         if each.name not in values and each.mode != "out":
@@ -209,7 +209,7 @@ def _given(parameters: Sequence[Parameter], values: Mapping[str, Any]) -> list[A
 
 
 def _doubled(text: str) -> str:
-    """The driver reads a percent sign, also inside of quotes, as the beginning of a parameter."""
+    """Double percent signs: the driver reads one as the start of a parameter, even inside quotes."""
     return text.replace("%", "%%")
 
 
@@ -217,5 +217,6 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _hear(notices: Notices, said: Diagnostic) -> None:
-    notices.add(said.severity_nonlocalized or said.severity or "NOTICE", said.message_primary or "")
+def _collect(notices: Notices, diagnostic: Diagnostic) -> None:
+    severity = diagnostic.severity_nonlocalized or diagnostic.severity or "NOTICE"
+    notices.add(severity, diagnostic.message_primary or "")

@@ -1,4 +1,4 @@
-"""Procedures and functions of a SQL Server: by mssql-python, in a thread, on a connection of the call's own."""
+"""Procedures and functions of SQL Server: with mssql-python, in a thread, on a connection of the call's own."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from sereno.procedures.values import KNOWN, converted, word_of
 
 T = TypeVar("T")
 
-# Compared letter by letter, whatever the database's own order of letters is.
+# Binary comparison, whatever the collation of the database.
 ROUTINES = """
 select o.object_id, rtrim(o.type), m.execute_as_principal_id, user_name(nullif(m.execute_as_principal_id, -2)),
        has_perms_by_name(quotename(s.name) + '.' + quotename(o.name), 'OBJECT',
@@ -34,16 +34,17 @@ where p.object_id = ?
 order by p.parameter_id
 """
 LOGIN = "select suser_sname(), is_srvrolemember('sysadmin'), is_member('db_owner'), is_member('db_securityadmin')"
+# Timeout in seconds of a query of the catalogue.
 LOOK_SECONDS = 30.0
 BEHIND = 1.0
 _WITH_LENGTH = frozenset({"char", "varchar", "nchar", "nvarchar", "binary", "varbinary"})
 _IN_TWO_BYTES = frozenset({"nchar", "nvarchar"})
-# How a message of the server looks when the driver has it: "[Microsoft][…][SQL Server]what was said".
+# The prefix of a server's message in the driver: "[Microsoft][…][SQL Server]message".
 _FROM = re.compile(r"^(?:\[[^\]]*\])+")
 
 
 class SqlServerTarget:
-    """A SQL Server, by the connection string of its driver; `where` is for people, and holds no password."""
+    """A SQL Server by its connection string; `where` is shown in messages and has no password."""
 
     dialect: Dialect = "sqlserver"
 
@@ -61,7 +62,7 @@ class SqlServerTarget:
         try:
             connection = await in_thread(connect)
         except mssql.Error as error:
-            raise DatabaseUnavailable(f"SQL Server at {self._where} does not answer: {error}") from None
+            raise DatabaseUnavailable(f"cannot connect to SQL Server at {self._where}: {error}") from None
         try:
             yield SqlServerSession(connection, mssql.Error)
         finally:
@@ -73,30 +74,30 @@ class SqlServerSession:
     """One connection, for one call."""
 
     def __init__(self, connection: Any, *errors: type[Exception]) -> None:
-        """`errors`: those of the driver."""
+        """`errors`: the driver's error classes."""
         self._connection = connection
         self._errors: tuple[type[Exception], ...] = (*errors, TimeoutError)
 
     async def check_login(self) -> None:
-        ((user, *powers),) = await self._look(lambda: self._rows(LOGIN))
+        ((user, *powers),) = await self._query(lambda: self._rows(LOGIN))
         named = [role for role, has in zip(("sysadmin", "db_owner", "db_securityadmin"), powers, strict=True) if has]
         if named:
             raise UnsafeLogin(
-                f"the login {user!r} is a member of {named[0]}, and so could whatever it calls: create a login for "
-                "procedures alone (grant execute on … to …) and name it in SERENO_PROCEDURE_TARGETS"
+                f"the login {user!r} is a member of {named[0]}, and every procedure it calls has its privileges: "
+                "create a login for procedures only (grant execute on … to …) and use it in SERENO_PROCEDURE_TARGETS"
             )
 
     async def resolve(self, name: ProcedureName) -> list[Signature]:
-        def look() -> list[Signature]:
+        def query() -> list[Signature]:
             return [
                 signature_of(name, routine, self._rows(PARAMETERS, [routine[0]]))
                 for routine in self._rows(ROUTINES, name)
             ]
 
-        return await self._look(look)
+        return await self._query(query)
 
     async def may_execute(self, name: ProcedureName) -> bool:
-        return any(routine[4] for routine in await self._look(lambda: self._rows(ROUTINES, name)))
+        return any(routine[4] for routine in await self._query(lambda: self._rows(ROUTINES, name)))
 
     async def convert(self, signature: Signature, params: Mapping[str, Any]) -> Mapping[str, Any]:
         return converted(signature, params, unsigned_bytes=True)
@@ -118,8 +119,8 @@ class SqlServerSession:
         cursor = self._connection.cursor()
         cursor.execute(call.text, list(call.values))
         while True:
-            for _, said in cursor.messages:
-                notices.add("NOTICE", _FROM.sub("", str(said)))
+            for _, message in cursor.messages:
+                notices.add("NOTICE", _FROM.sub("", str(message)))
             if cursor.description is None:
                 changed += max(0, cursor.rowcount)
             else:
@@ -130,7 +131,7 @@ class SqlServerSession:
                         rows.append(plain_row(names, line))
             if not cursor.nextset():
                 cursor.close()
-                return Result(rows, count or changed, notices.heard, notices.unheard)
+                return Result(rows, count or changed, notices.collected, notices.omitted)
 
     def _rows(self, text: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
@@ -140,19 +141,19 @@ class SqlServerSession:
         finally:
             cursor.close()
 
-    async def _look(self, function: Callable[[], T]) -> T:
+    async def _query(self, function: Callable[[], T]) -> T:
         try:
             return await self._run(function, LOOK_SECONDS)
         except self._errors as error:
-            raise DatabaseUnavailable(f"SQL Server did not say what is in its catalogue: {error}") from error
+            raise DatabaseUnavailable(f"cannot read the catalogue of SQL Server: {error}") from error
 
     async def _run(self, function: Callable[[], T], patience: float) -> T:
-        # Its driver can stop nothing from outside: the time of the statement is up to the server alone.
+        # The driver cannot cancel a statement: only the server's timeout ends it.
         return await watched(function, lambda: None, patience)
 
 
 def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list[tuple[Any, ...]]) -> Signature:
-    """From lines of `ROUTINES` and `PARAMETERS`. Defaults are not in the catalogue: every parameter has to be given."""
+    """Build it from rows of `ROUTINES` and `PARAMETERS`. The catalogue has no defaults: each parameter is required."""
     _, kind, executes_as, principal, *_ = routine
     is_function = kind != "P"
     returned = [each for each in parameters if not each[0]]
@@ -162,9 +163,9 @@ def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list
         if each[0]
     )
     table = next((type_of(each) for each in parameters if each[7]), None)
-    strange = table or next((each.type for each in found if word_of(each.type) not in KNOWN), None)
+    unsupported = table or next((each.type for each in found if word_of(each.type) not in KNOWN), None)
     own_type = next((type_of(each) for each in parameters if each[6]), None)
-    unknown = strange or own_type
+    unknown = unsupported or own_type
     definer = None if executes_as is None else principal or "its owner"
     return Signature(
         "function" if is_function else "procedure",
@@ -174,12 +175,12 @@ def signature_of(name: ProcedureName, routine: tuple[Any, ...], parameters: list
         "table" if kind in ("IF", "TF") else type_of(returned[0]) if returned else None,
         kind in ("IF", "TF"),
         definer,
-        f"nothing in JSON is of type {unknown}" if unknown else None,
+        f"JSON has no equivalent of the type {unknown}" if unknown else None,
     )
 
 
 def type_of(line: tuple[Any, ...]) -> str:
-    """As it is written in a declaration: `nvarchar(50)`, `decimal(10,2)`, `datetime2(3)`."""
+    """Return the type as in a declaration: `nvarchar(50)`, `decimal(10,2)`, `datetime2(3)`."""
     _, name, length, precision, scale, *_ = line
     if name in _WITH_LENGTH:
         characters = length // 2 if name in _IN_TWO_BYTES else length

@@ -1,4 +1,4 @@
-"""Drivers that know no asyncio: each call in a thread of its own, so that none waits for another's."""
+"""Runs drivers without asyncio support: each call in a thread of its own, so that none blocks another."""
 
 import asyncio
 import importlib
@@ -11,55 +11,55 @@ from sereno.errors import ConfigurationError
 
 T = TypeVar("T")
 
-# How long a statement that was told to stop has for it.
+# Seconds that a statement has to end after it was requested to stop.
 STOP_SECONDS = 5.0
 
 
 def driver(module: str, extra: str) -> Any:
-    """Imported when a target of its kind is first used: only its users install it."""
+    """Import a driver when a target of its kind is first used: it is an optional dependency."""
     try:
         return importlib.import_module(module)
     except ImportError:
         raise ConfigurationError(
-            f"procedures of this kind of database need a driver: pip install 'sereno[{extra}]'"
+            f"procedures of this kind of database need a driver: run pip install 'sereno[{extra}]'"
         ) from None
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Its answer or its error. Nobody waits at the exit for a thread whose server does not answer."""
+    """Return the function's result or raise its error. A daemon thread: a hanging server cannot block the exit."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    result: asyncio.Future[T] = loop.create_future()
 
     def settle(value: Any, error: BaseException | None) -> None:
-        if answer.done():
+        if result.done():
             return
         if error is None:
-            answer.set_result(value)
+            result.set_result(value)
         else:
-            answer.set_exception(error)
+            result.set_exception(error)
 
     def work() -> None:
         value: T | None = None
         failed: BaseException | None = None
         try:
             value = function()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+        except BaseException as error:  # noqa: BLE001 - passed on to the caller
             failed = error
-        # The loop may be gone by now.
+        # The loop may have been closed.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, value, failed)
 
     threading.Thread(target=work, name="sereno procedure", daemon=True).start()
-    return await answer
+    return await result
 
 
 async def watched(function: Callable[[], T], stop: Callable[[], None], patience: float) -> T:
-    """`in_thread`, but ended from outside: by `stop`, after `patience` or when whoever waits is cancelled.
+    """`in_thread`, but stopped with `stop` after `patience` seconds or when the caller is cancelled.
 
-    TimeoutError or CancelledError then, when the thread has ended or has had its time for it.
+    Raises TimeoutError or CancelledError then, once the thread has ended or STOP_SECONDS have passed.
     """
     running = asyncio.ensure_future(in_thread(function))
-    # What it says after it was given up is of no use to anybody.
+    # Retrieve the error of an abandoned call, so that asyncio does not log it.
     running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         async with asyncio.timeout(patience):

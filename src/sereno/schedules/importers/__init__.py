@@ -1,4 +1,4 @@
-"""Schedules out of the tables of other schedulers. Nothing there is changed, and nothing there is run."""
+"""Reads schedules from the tables of other schedulers. Changes nothing there and runs nothing."""
 
 import psycopg
 
@@ -14,8 +14,8 @@ KINDS = ("celery-beat", "apscheduler", "pg-cron")
 
 
 def read(kind: str, connection: psycopg.Connection) -> list[ImportedSchedule]:
-    """Every schedule of that kind in the database of this connection, by key."""
+    """Return every schedule of that kind in the database of this connection, by key."""
     readers = dict(zip(KINDS, (celery_beat.read, apscheduler.read, pg_cron.read), strict=True))
     if kind not in readers:
-        raise ConfigurationError(f"there is no reader for {kind!r:.40}: there are {', '.join(KINDS)}")
+        raise ConfigurationError(f"there is no importer for {kind!r:.40}: use one of {', '.join(KINDS)}")
     return readers[kind](connection, clock(connection))

@@ -1,4 +1,4 @@
-"""APScheduler 3: the table of its SQLAlchemy job store, where every job is a pickle. The pickle is read, never run."""
+"""APScheduler 3: reads the table of its SQLAlchemy job store. Each job is a pickle, which is parsed, never executed."""
 
 import base64
 from datetime import datetime
@@ -15,7 +15,7 @@ from sereno.schedules.importers.pickle_reader import PickledObject
 from sereno.schedules.importers.source import rows
 from sereno.schedules.schedule import LONGEST_WINDOW
 
-# A pickle that is too large does not even leave the server.
+# A pickle that is too large is not sent by the server.
 _JOBS = """
 select jsonb_build_object(
     'id', job.id,
@@ -32,10 +32,10 @@ _NEWEST = 1
 
 _STOPPED = "was paused in APScheduler"
 _CLOCK: dict[Turn, str] = {
-    ("fixed", "gap"): "APScheduler runs a time that the clock skips as much later; here it runs right after the gap",
-    ("fixed", "fold"): "APScheduler runs a time that comes twice on both passes; here it runs on the first",
+    ("fixed", "gap"): "APScheduler delays a time that the clock skips by the gap; here it runs right after the gap",
+    ("fixed", "fold"): "APScheduler runs a repeated time on both passes; here it runs on the first",
 }
-# What APScheduler sets unless told otherwise, and few people know of.
+# Grace times in seconds up to this one are APScheduler's default, which few people set on purpose.
 _SHORT_GRACE = 10
 _A_DAY = 86400
 
@@ -51,13 +51,13 @@ def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
     state = _state(row)
     if state["args"]:
         raise UnreadableSchedule(
-            "it has positional arguments, and arguments are stored by the names of their parameters: "
+            "it has positional arguments, but arguments are stored by parameter name: "
             "give it keyword arguments (kwargs=) first"
         )
     draft.fields = {"task": state["func"], "args": plain(state["kwargs"]), **_when(state, now, draft)}
     _overlap_and_missed(state, draft)
     if state["executor"] != "default":
-        draft.notes.append(f"its executor {state['executor']!r:.60} is left out: the queue decides where a job runs")
+        draft.notes.append(f"its executor {state['executor']!r:.60} is not imported: the queue decides where jobs run")
 
 
 def _state(row: dict[str, Any]) -> dict[str, Any]:
@@ -76,14 +76,14 @@ def _state(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _when(state: dict[str, Any], now: datetime, draft: Draft) -> dict[str, Any]:
-    """The rule, and when it begins and ends."""
+    """Return the rule, its start and its end."""
     trigger = state["trigger"]
     values = apscheduler_triggers.state_of(trigger)
     when = apscheduler_triggers.rule(trigger, values)
     found: dict[str, Any] = {"when": when}
     upcoming = None if state["next_run_time"] is None else moment(state["next_run_time"])
     if trigger.name == DATE:
-        # The job may have been moved since.
+        # The job may have been rescheduled since.
         when["at"] = when["at"] if upcoming is None else upcoming.isoformat()
         return found
     if values["end_date"] is not None:
@@ -91,9 +91,9 @@ def _when(state: dict[str, Any], now: datetime, draft: Draft) -> dict[str, Any]:
     start = None if values["start_date"] is None else moment(values["start_date"])
     if values.get("jitter"):
         when["spread"] = values["jitter"]
-        draft.notes.append("its jitter, a new one for each run, becomes a spread: a share of its own, always the same")
+        draft.notes.append("its jitter, random for each run, becomes a spread: a fixed offset of this schedule")
     elif trigger.name == INTERVAL:
-        # From the run that is planned on, it counts from run to run.
+        # It counts on from the next planned run.
         start = upcoming or start
     if start is not None and (trigger.name == INTERVAL or start > now):
         found["starts_at"] = start.isoformat()
@@ -106,11 +106,11 @@ def _overlap_and_missed(state: dict[str, Any], draft: Draft) -> None:
     fields["overlap"] = "skip" if most == 1 and coalesce else "allow"
     fields["missed"] = "latest" if coalesce else "all"
     if not coalesce and most == 1:
-        draft.notes.append("missed runs come one after the other there; here they run side by side")
+        draft.notes.append("missed runs come one after the other there; here they run in parallel")
     if not coalesce:
-        draft.notes.append("of the runs that it missed, it makes up for the last 100 of one day, not for all")
+        draft.notes.append("of its missed runs, the last 100 of one day are caught up, not all")
     if most > 1:
-        draft.notes.append(f"at most {most} of its runs go on at once there; here there is no such number")
+        draft.notes.append(f"at most {most} of its runs overlap there; here the number is not limited")
     if grace is None or grace > LONGEST_WINDOW:
         return
     fields["max_lateness"] = grace
@@ -119,5 +119,5 @@ def _overlap_and_missed(state: dict[str, Any], draft: Draft) -> None:
     if grace <= _SHORT_GRACE:
         draft.notes.append(
             f"a run that is more than {grace} s late is skipped, also when one scheduler takes over from another; "
-            "if nobody chose that, take max_lateness away"
+            "if this was not set on purpose, remove max_lateness"
         )

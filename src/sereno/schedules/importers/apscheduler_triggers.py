@@ -1,4 +1,4 @@
-"""The triggers of APScheduler 3 as rules: cron, interval and date."""
+"""Converts the triggers of APScheduler 3 into rules: cron, interval and date."""
 
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -27,7 +27,7 @@ CRON, INTERVAL, DATE = (
     f"{_TRIGGERS}.date.DateTrigger",
 )
 _NO_COUNTERPART = {
-    f"{_TRIGGERS}.combining.AndTrigger": "it fires when several triggers agree: write the rule that they agree on",
+    f"{_TRIGGERS}.combining.AndTrigger": "it fires when several triggers agree: write one rule for the combination",
     f"{_TRIGGERS}.combining.OrTrigger": "it has several triggers: write a schedule for each",
     f"{_TRIGGERS}.calendarinterval.CalendarIntervalTrigger": "it counts days, weeks or months: write a cron rule",
 }
@@ -42,24 +42,24 @@ _RANGES = frozenset(f"{_EXPRESSIONS}{name}RangeExpression" for name in ("", "Mon
 KNOWN = frozenset({CRON, INTERVAL, DATE, _ALL, _LAST_DAY, _POSITION, *_NO_COUNTERPART}) | _FIELDS | _RANGES
 
 _NEWEST = 2
-# "1st" to "5th" are 0 to 4.
+# Positions "1st" to "5th" are 0 to 4, "last" is 5.
 _LAST_OF_ITS_KIND = 5
 
 
 def state_of(trigger: Any) -> dict[str, Any]:
-    """The values of a trigger that has a counterpart here."""
+    """Return the values of a trigger. UnreadableSchedule if there is no equivalent rule."""
     if isinstance(trigger, PickledObject) and trigger.name in _NO_COUNTERPART:
         raise UnreadableSchedule(_NO_COUNTERPART[trigger.name])
     if not isinstance(trigger, PickledObject) or trigger.name not in {CRON, INTERVAL, DATE}:
         raise UnreadableSchedule("it has no trigger")
     state = trigger.attributes()
     if state.get("version", 1) > _NEWEST:
-        raise UnreadableSchedule(f"its trigger is of version {state['version']!s:.20}, which is not read")
+        raise UnreadableSchedule(f"its trigger has the unsupported version {state['version']!s:.20}")
     return state
 
 
 def rule(trigger: PickledObject, state: dict[str, Any]) -> dict[str, Any]:
-    """When it fires, as the object form has it, but for its jitter."""
+    """Return its rule in the object form, without its jitter."""
     match trigger.name:
         case "apscheduler.triggers.cron.CronTrigger":
             return {"kind": "cron", "expression": _expression(state["fields"]), "tz": zone_name(state["timezone"])}
@@ -73,7 +73,7 @@ def _expression(fields: list[PickledObject]) -> str:
     parts = {found["name"]: found["expressions"] for found in (part.attributes() for part in fields)}
     for name in ("year", "week"):
         if not all(part.name == _ALL and not part.attributes().get("step") for part in parts[name]):
-            raise UnreadableSchedule(f"its trigger names a {name}: a cron expression here has none")
+            raise UnreadableSchedule(f"its trigger uses the field {name}, which a cron expression here does not have")
     month_day, weekday = _days(parts)
     written = [
         _field(parts["minute"], MINUTES),
@@ -91,7 +91,7 @@ def _field(parts: list[PickledObject], bounds: tuple[int, int]) -> str:
 
 
 def _days(parts: dict[str, list[PickledObject]]) -> tuple[str, str]:
-    # Monday is 0 there.
+    # Monday is 0 in APScheduler.
     weekdays = {(day + 1) % len(EVERY_WEEKDAY) for day in _values(parts["day_of_week"], WEEKDAYS)}
     special = [part for part in parts["day"] if part.name in {_LAST_DAY, _POSITION}]
     month_days = _values([part for part in parts["day"] if part not in special], MONTH_DAYS)
@@ -102,14 +102,14 @@ def _days(parts: dict[str, list[PickledObject]]) -> tuple[str, str]:
 
 
 def _position(part: dict[str, Any]) -> str:
-    """The second Friday is FRI#2, the last one 5L."""
+    """Return a position: the second Friday is FRI#2, the last one 5L."""
     weekday = (_whole(part["weekday"], WEEKDAYS) + 1) % len(EVERY_WEEKDAY)
     number = _whole(part["option_num"], (0, _LAST_OF_ITS_KIND))
     return f"{weekday}L" if number == _LAST_OF_ITS_KIND else f"{WEEKDAY_NAMES[weekday]}#{number + 1}"
 
 
 def _values(parts: list[PickledObject], bounds: tuple[int, int]) -> AbstractSet[int]:
-    """Every value that one of the parts matches."""
+    """Return every value that one of the parts matches."""
     low, high = bounds
     found: set[int] = set()
     for part in parts:
@@ -121,7 +121,7 @@ def _values(parts: list[PickledObject], bounds: tuple[int, int]) -> AbstractSet[
             last = high if state["last"] is None else _whole(state["last"], bounds)
             found.update(range(_whole(state["first"], bounds), last + 1, step))
         else:
-            raise UnreadableSchedule(f"holds {part.name!r:.80} where it has no meaning")
+            raise UnreadableSchedule(f"has an unexpected {part.name!r:.80} in its trigger")
     return found
 
 
@@ -131,5 +131,5 @@ def _has_star(parts: list[PickledObject]) -> bool:
 
 def _whole(value: Any, bounds: tuple[int, int]) -> int:
     if not isinstance(value, int) or not bounds[0] <= value <= bounds[1]:
-        raise UnreadableSchedule(f"its trigger holds a number that is not one of {bounds[0]} to {bounds[1]}")
+        raise UnreadableSchedule(f"its trigger has a number outside {bounds[0]} to {bounds[1]}")
     return value

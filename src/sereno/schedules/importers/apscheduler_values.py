@@ -1,4 +1,4 @@
-"""What is inside a job of APScheduler: moments, zones, lengths of time and plain arguments, out of inert stand-ins."""
+"""Converts the values of an APScheduler job from parsed pickles: moments, zones, durations and plain arguments."""
 
 import math
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -9,7 +9,7 @@ from sereno.schedules.importers.pickle_reader import PickledObject
 from sereno.zones import zone
 
 _ZONEINFO = frozenset({"zoneinfo.ZoneInfo._unpickle", "backports.zoneinfo.ZoneInfo._unpickle"})
-# Releases before 3.11 have their zones from pytz, and the local one from a wrapper around it.
+# Releases before 3.11 use zones of pytz, and a wrapper around it for the local zone.
 KNOWN = _ZONEINFO | {
     "zoneinfo.ZoneInfo",
     "backports.zoneinfo.ZoneInfo",
@@ -23,7 +23,7 @@ KNOWN = _ZONEINFO | {
     "datetime.timezone",
 }
 
-# More than anybody gives to a function by hand; a small pickle can hold the same list a billion times.
+# Values in the arguments of one job: a small pickle can hold the same list a billion times.
 _MOST_VALUES = 10_000
 _DEEPEST = 32
 _LARGEST = 2**63
@@ -31,7 +31,7 @@ _HOUR = 3600
 
 
 def moment(value: Any) -> datetime:
-    """A moment with a zone, in UTC."""
+    """Return an aware moment in UTC."""
     at = _datetime(value)
     if at.tzinfo is None:
         raise UnreadableSchedule("one of its dates has no time zone")
@@ -40,12 +40,12 @@ def moment(value: Any) -> datetime:
 
 def interval(value: Any) -> timedelta:
     if not isinstance(value, PickledObject) or value.name != "datetime.timedelta":
-        raise UnreadableSchedule("its interval is not read")
+        raise UnreadableSchedule("its interval cannot be read")
     return timedelta(*value.args)
 
 
 def zone_name(value: Any) -> str:
-    """The name of a zone for a rule."""
+    """Return the zone name for a rule."""
     match value:
         case PickledObject(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
             return zone_name(inner)
@@ -55,22 +55,22 @@ def zone_name(value: Any) -> str:
             hours, rest = divmod(_offset(value).total_seconds(), _HOUR)
             if rest:
                 raise UnreadableSchedule(
-                    f"its time zone is {_offset(value)} from UTC and has no name: write this one by hand"
+                    f"its time zone has no name, only the offset {_offset(value)} from UTC: create this one by hand"
                 )
-            # The signs of these names are those of POSIX: west is positive.
+            # These names follow POSIX: west is positive.
             return f"Etc/GMT{-hours:+.0f}" if hours else "UTC"
 
 
 def _datetime(value: Any) -> datetime:
-    """Ten bytes and perhaps a zone, as Python packs them."""
+    """Return a datetime from Python's packed form: ten bytes and an optional zone."""
     match value:
         case PickledObject(name="datetime.datetime", args=(bytes(raw), *zones)) if len(raw) == len("yymdhmsuuu"):
             year, (month, day, hour, minute, second) = raw[0] * 256 + raw[1], raw[2:7]
             clock = _clock(zones[0]) if zones else None
-            # The month carries the fold in its highest bit.
+            # The highest bit of the month is the fold.
             fold, month = divmod(month, 128)
             return datetime(year, month, day, hour, minute, second, int.from_bytes(raw[7:]), clock, fold=fold)
-    raise UnreadableSchedule("one of its dates is not read")
+    raise UnreadableSchedule("one of its dates cannot be read")
 
 
 def _clock(value: Any) -> tzinfo:
@@ -78,7 +78,7 @@ def _clock(value: Any) -> tzinfo:
         case PickledObject(name="pytz_deprecation_shim._impl.wrap_zone", args=(inner, *_)):
             return _clock(inner)
         case PickledObject(name="pytz._p", args=(str(), int(offset), *_)):
-            # Such a zone is the one offset that held at that moment.
+            # A pytz zone is pickled with the one offset that applied at that moment.
             return timezone(timedelta(seconds=offset))
         case PickledObject(name=name, args=(str(key), *_)) if name in _ZONEINFO or name == "pytz._p":
             return zone(key).info
@@ -87,7 +87,7 @@ def _clock(value: Any) -> tzinfo:
 
 
 def _offset(value: Any) -> timedelta:
-    """How far a zone without a name is from UTC."""
+    """Return the offset from UTC of a zone without a name."""
     match value:
         case PickledObject(name="pytz._UTC"):
             return timedelta()
@@ -95,11 +95,11 @@ def _offset(value: Any) -> timedelta:
             return timedelta(minutes=minutes)
         case PickledObject(name="datetime.timezone", args=(length, *_)):
             return interval(length)
-    raise UnreadableSchedule("its time zone is not read")
+    raise UnreadableSchedule("its time zone cannot be read")
 
 
 def plain(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as JSON has them."""
+    """Return keyword arguments as JSON values."""
     left = [_MOST_VALUES]
     return {name: _plain(value, left, 0) for name, value in arguments.items()}
 
@@ -108,7 +108,7 @@ def _plain(value: Any, left: list[int], depth: int) -> Any:
     left[0] -= 1
     if left[0] < 0 or depth > _DEEPEST:
         raise UnreadableSchedule(
-            f"its arguments hold more than {_MOST_VALUES:,} values, or are nested more than {_DEEPEST} deep"
+            f"its arguments have more than {_MOST_VALUES:,} values, or are nested more than {_DEEPEST} levels deep"
         )
     match value:
         case None | bool() | str():
@@ -124,4 +124,4 @@ def _plain(value: Any, left: list[int], depth: int) -> Any:
         case PickledObject(name="datetime.datetime"):
             return _datetime(value).isoformat()
     what = value.name if isinstance(value, PickledObject) else type(value).__name__
-    raise UnreadableSchedule(f"its arguments hold a {what}, which has no JSON form")
+    raise UnreadableSchedule(f"its arguments contain a {what}, which has no JSON form")

@@ -1,4 +1,4 @@
-"""django-celery-beat: a periodic task and one of an interval, a crontab, a clocked time or the sun."""
+"""django-celery-beat: a periodic task with an interval, a crontab, a clocked time or a solar event."""
 
 import re
 from datetime import datetime, timedelta
@@ -32,21 +32,21 @@ left join django_celery_beat_clockedschedule as clocked on clocked.id = periodic
 order by periodic.name
 """
 
-# Celery adds it by itself, to clean its own results.
+# Celery adds this task itself, to delete its old results.
 _HOUSEKEEPING = "celery.backend_cleanup"
 _PERIODS = frozenset({"days", "hours", "minutes", "seconds", "microseconds"})
 
 _PART = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?", re.ASCII)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# "monday" is read as "mon".
+# "monday" is read as "mon", as Celery does.
 _NAMES = {name: day for day, name in enumerate(_WEEKDAYS)} | {name: month for month, name in enumerate(_MONTHS, 1)}
 _LETTERS = 3
 
 _STOPPED = "was disabled in celery-beat"
 _CLOCK: dict[Turn, str] = {
-    ("fixed", "gap"): "celery beat runs a time that the clock skips as much later; here it runs right after the gap",
-    ("rhythm", "fold"): "celery beat stands still while the times of one hour come twice; here it runs on both passes",
+    ("fixed", "gap"): "celery beat delays a time that the clock skips by the gap; here it runs right after the gap",
+    ("rhythm", "fold"): "celery beat pauses while the times of one hour are repeated; here it runs on both passes",
 }
 
 
@@ -61,12 +61,12 @@ def read(connection: psycopg.Connection, now: datetime) -> list[ImportedSchedule
 
 def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
     if row["task"] == _HOUSEKEEPING:
-        raise NeedlessSchedule("it cleans up Celery's own results: there are none here")
+        raise NeedlessSchedule("it deletes Celery's own results, which do not exist here")
     draft.fields = {
         "task": row["task"],
         "args": _arguments(row),
         "when": _when(row),
-        # Celery sends a message whatever became of the one before, and a missed one once when it is back.
+        # Celery sends a message regardless of the previous run, and one for all missed ones when it is back.
         "overlap": "allow",
         "missed": "latest",
         **_limits(row, now),
@@ -75,23 +75,23 @@ def _fill(row: dict[str, Any], now: datetime, draft: Draft) -> None:
         draft.fields["queue"] = row["queue"]
     if row["priority"] is not None:
         draft.notes.append(
-            f"its priority {row['priority']} is left out: brokers read it in opposite directions; "
+            f"its priority {row['priority']} is not imported: brokers read it in opposite directions; "
             "here 0 is first and 9 is last"
         )
     others = [name for name in ("exchange", "routing_key", "headers") if row.get(name) not in {None, "", "{}"}]
     if others:
-        draft.notes.append(f"{', '.join(others)} left out: a job has a queue, and no other address")
+        draft.notes.append(f"{', '.join(others)} not imported: a job is addressed by its queue only")
 
 
 def _arguments(row: dict[str, Any]) -> dict[str, Any]:
     if _decoded(row, "args", list[Any]):
         raise UnreadableSchedule(
-            "it has positional arguments, and arguments are stored by the names of their parameters: "
+            "it has positional arguments, but arguments are stored by parameter name: "
             "give it keyword arguments in Celery first"
         )
     found: dict[str, Any] = _decoded(row, "kwargs", dict[str, Any])
     if b'"__type__"' in msgspec.json.encode(found):
-        raise UnreadableSchedule("its keyword arguments hold a value that only Celery's own JSON knows, such as a date")
+        raise UnreadableSchedule("its keyword arguments have a value that only Celery's JSON supports, such as a date")
     return found
 
 
@@ -99,19 +99,19 @@ def _decoded(row: dict[str, Any], name: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(row[name] or ("[]" if name == "args" else "{}"), type=kind)
     except msgspec.MsgspecError as error:
-        raise UnreadableSchedule(f"its {name} are not what Celery expects: {error}") from None
+        raise UnreadableSchedule(f"its {name} are not in Celery's format: {error}") from None
 
 
 def _when(row: dict[str, Any]) -> dict[str, Any]:
-    """In the order in which Celery looks at them."""
+    """Return the rule, chosen in the order in which Celery checks them."""
     if row["interval"]:
         return _every(row["interval"])
     if row["crontab"]:
         return _cron(row["crontab"])
     if sun := row["solar"]:
         raise UnreadableSchedule(
-            f"it follows the sun ({sun['event']} at {sun['latitude']}, {sun['longitude']}): there is no such rule; "
-            "let an hourly schedule start a task that looks at the sky"
+            f"it follows the sun ({sun['event']} at {sun['latitude']}, {sun['longitude']}), and there is no such rule; "
+            "use an hourly schedule and let the task compute the position of the sun"
         )
     if row["clocked"]:
         return {"kind": "once", "at": row["clocked"]["clocked_time"]}
@@ -120,7 +120,7 @@ def _when(row: dict[str, Any]) -> dict[str, Any]:
 
 def _every(interval: dict[str, Any]) -> dict[str, Any]:
     if interval["period"] not in _PERIODS:
-        raise UnreadableSchedule(f"its period {interval['period']!r:.40} is not known")
+        raise UnreadableSchedule(f"its period {interval['period']!r:.40} is unknown")
     return {"kind": "every", "interval": timedelta(**{interval["period"]: interval["every"]}).total_seconds()}
 
 
@@ -144,18 +144,18 @@ def _cron(crontab: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(crontab: dict[str, Any], name: str, bounds: tuple[int, int]) -> set[int]:
-    """What Celery makes of a field."""
+    """Return the values of a field as Celery reads it."""
     found: set[int] = set()
     for part in str(crontab[name]).split(","):
         try:
             found |= _part(part.strip(), bounds)
         except (LookupError, ValueError):
-            raise UnreadableSchedule(f"its {name.replace('_', ' ')} {part!r:.40} is not known") from None
+            raise UnreadableSchedule(f"its {name.replace('_', ' ')} {part!r:.40} is unknown") from None
     return found
 
 
 def _part(text: str, bounds: tuple[int, int]) -> set[int]:
-    """One of *, */2, 7, 7-9, 7-9/2; a range that runs backwards goes round."""
+    """Return the values of *, */2, 7, 7-9 or 7-9/2; a descending range wraps around."""
     low, high = bounds
     match = _PART.fullmatch(text)
     if match is None or (match["step"] and not (match["star"] or match["last"])):
@@ -172,20 +172,20 @@ def _value(text: str) -> int:
 
 
 def _limits(row: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """When it begins and ends, and how often it runs."""
+    """Return its start, its end, and its maximum number of runs."""
     found: dict[str, Any] = {}
     start, expires = _date(row["start_time"]), _date(row["expires"])
     if row["interval"]:
-        # Its rhythm goes on from where it is: Celery counts from the last run, or from when the row was written.
+        # The interval continues: Celery counts from the last run, or from when the row was written.
         last = _date(row["last_run_at"]) or (None if start else _date(row["date_changed"]))
         found["starts_at"] = max(at for at in (start, last) if at is not None).isoformat()
     elif start and start > now and not row["clocked"]:
         found["starts_at"] = start.isoformat()
     if expires and not row["clocked"]:
-        # Its last moment is before that one.
+        # In Celery the end is exclusive.
         found["ends_at"] = (expires - timedelta(microseconds=1)).isoformat()
     if row["one_off"] and row["total_run_count"]:
-        raise UnreadableSchedule("it was to run once, and has run")
+        raise UnreadableSchedule("it was a one-off and has already run")
     if row["one_off"] and not row["clocked"]:
         found["max_fires"] = 1
     if row.get("expire_seconds") is not None:
@@ -199,6 +199,6 @@ def _date(text: str | None) -> datetime | None:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise UnreadableSchedule(
-            "its dates have no time zone, because Django runs with USE_TZ = False: write this one by hand"
+            "its dates have no time zone, because Django runs with USE_TZ = False: create this one by hand"
         )
     return at

@@ -1,7 +1,7 @@
-"""Sets of numbers as the fields of a cron expression.
+"""Writes sets of numbers as fields of a cron expression.
 
-Celery and APScheduler want the day of the month *and* the day of the week to match. Here, as in cron, either is enough
-unless one of them begins with a star; `days` finds the expression that means the same.
+Celery and APScheduler require the day of the month *and* the day of the week to match. Here, as in cron, either is
+enough unless one of them begins with a star; `days` finds the equivalent expression.
 """
 
 from collections.abc import Set as AbstractSet
@@ -18,20 +18,20 @@ WEEKDAYS = (0, 6)
 WEEKDAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 EVERY_MONTH_DAY = frozenset(range(1, 32))
 EVERY_WEEKDAY = frozenset(range(7))
-# The days on which a weekday comes for the first time in a month, for the second time, and so on.
+# The days on which a weekday occurs for the first time in a month, for the second time, and so on.
 _WEEKS = [frozenset(range(first, min(first + 7, 32))) for first in range(1, 32, 7)]
-# A step that leaves nothing but the first value: with it, a list begins with a star.
+# A step that leaves only the first value: it makes a list begin with a star.
 _ONLY_THE_FIRST, _ONLY_SUNDAY = "*/31", "*/8"
-# Shorter runs are written one by one.
+# Values in a row from which on they are written as a range.
 _A_RUN = 3
 
 
 def field(values: AbstractSet[int], bounds: tuple[int, int], *, star: bool = False) -> str:
-    """The field that matches exactly these values. `star`: as */n if that can be."""
+    """Return the field that matches exactly these values. `star`: prefer */n."""
     low, high = bounds
     every = range(low, high + 1)
     if not values:
-        raise UnreadableSchedule("it never comes: one of its fields matches nothing")
+        raise UnreadableSchedule("it never fires: one of its fields matches nothing")
     if len(values) == len(every):
         return "*"
     for step in range(2, len(every) + 1) if star else ():
@@ -41,7 +41,7 @@ def field(values: AbstractSet[int], bounds: tuple[int, int], *, star: bool = Fal
 
 
 def days(month_days: AbstractSet[int], weekdays: AbstractSet[int], *, star: bool = False) -> tuple[str, str]:
-    """Day of month and day of week that must both match. `star`: the day of month as */n if that can be."""
+    """Return a day of month and a day of week that must both match. `star`: prefer */n for the day of month."""
     if weekdays == EVERY_WEEKDAY:
         return field(month_days, MONTH_DAYS, star=star), "*"
     names = _names(weekdays)
@@ -57,22 +57,22 @@ def days(month_days: AbstractSet[int], weekdays: AbstractSet[int], *, star: bool
     if 0 in weekdays:
         return field(month_days, MONTH_DAYS), ",".join([_ONLY_SUNDAY, *names_of(weekdays - {0})])
     raise UnreadableSchedule(
-        f"days {field(month_days, MONTH_DAYS)} of a month that are also {names}: a cron expression cannot say that; "
-        "schedule one of the two and let the task look at the other"
+        f"days {field(month_days, MONTH_DAYS)} of a month that are also {names}: no cron expression can express that; "
+        "schedule one of the two and let the task check the other"
     )
 
 
 def special_days(
     month_days: AbstractSet[int], weekdays: AbstractSet[int], *, last: bool, positions: AbstractSet[str]
 ) -> tuple[str, str]:
-    """The same for days of the month among which are the last one, or positions such as FRI#2."""
+    """Like `days`, for days of the month that include the last one, or positions such as FRI#2."""
     if weekdays != EVERY_WEEKDAY:
         raise UnreadableSchedule(
-            "a special day of the month that is also a certain weekday: a cron expression cannot say that"
+            "a special day of the month that is also a certain weekday: a cron expression cannot express that"
         )
     if month_days == EVERY_MONTH_DAY:
         return "*", "*"
-    # Without a star, so that either is enough.
+    # Without a star, either one is enough to match.
     plain = [*_runs(month_days), *(["L"] if last else [])]
     return ",".join(plain) or "*", ",".join(sorted(positions)) or "*"
 
@@ -82,16 +82,16 @@ def names_of(weekdays: AbstractSet[int]) -> list[str]:
 
 
 def _names(weekdays: AbstractSet[int]) -> str:
-    """MON-FRI, or a list."""
+    """Return MON-FRI, or a list."""
     if not weekdays:
-        raise UnreadableSchedule("it never comes: its day of week matches nothing")
+        raise UnreadableSchedule("it never fires: its day of week matches nothing")
     names = names_of(weekdays)
     is_run = len(names) >= _A_RUN and max(weekdays) - min(weekdays) == len(weekdays) - 1
     return f"{names[0]}-{names[-1]}" if is_run else ",".join(names)
 
 
 def _runs(values: AbstractSet[int]) -> list[str]:
-    """1, 2, 3, 7 as "1-3" and "7"."""
+    """Return runs of values as ranges: 1, 2, 3, 7 as "1-3" and "7"."""
     found: list[str] = []
     for _, numbered in groupby(enumerate(sorted(values)), key=lambda pair: pair[1] - pair[0]):
         run = [value for _, value in numbered]

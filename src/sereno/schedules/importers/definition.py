@@ -1,6 +1,6 @@
-"""A schedule as one JSON object: what an export writes, an import reads, and the readers of other schedulers make.
+"""The definition of a schedule as one JSON object: written by exports and importers, read by imports.
 
-Only what is set is in it. Durations are seconds, dates are text with an offset, the rule is that of `when`.
+It has only the fields that are set. Durations are in seconds, dates are texts with an offset, the rule is a `when`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _NUMBER: Final = (int,)
 _DURATION: Final = (str, int, float)
 _DATE: Final = (str, datetime)
 
-# What each field must be before anybody looks at its value.
+# The types of each field, checked before its value.
 FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "key": _TEXT,
     "task": _TEXT,
@@ -49,7 +49,7 @@ FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _NEEDED = ("key", "task", "when")
 _OPTIONS = ("queue", "priority", "tenant", "tags", "trace", "unique_key", "unique_for", "on_conflict")
-_SPOKEN = {
+_TYPE_NAMES = {
     str: "a text",
     int: "a whole number",
     float: "a number",
@@ -58,16 +58,16 @@ _SPOKEN = {
     datetime: "a date",
 }
 
-# No sensible date or duration is written with more characters.
+# Longest text of a date or duration in characters.
 _LONGEST_TEXT = 100
-# What PostgreSQL and JSON agree on.
+# Range of integers in PostgreSQL.
 _LARGEST = 2**63
 _DAY = 86400
-_USUAL = {"missed": "latest", "missed_limit": 100, "missed_window": _DAY, "overlap": "skip", "on_conflict": "keep"}
+_DEFAULTS = {"missed": "latest", "missed_limit": 100, "missed_window": _DAY, "overlap": "skip", "on_conflict": "keep"}
 
 
 def as_object(row: ScheduleRow) -> dict[str, Any]:
-    """A stored schedule, ready to be written as one line of JSON."""
+    """Return the definition of a stored schedule."""
     found: dict[str, Any] = {
         "key": row.key,
         "task": row.task,
@@ -92,13 +92,13 @@ def as_object(row: ScheduleRow) -> dict[str, Any]:
         "disable_after": row.disable_after,
         "expires_after": _seconds(row.expires_after),
     }
-    return {name: value for name, value in found.items() if value is not None and value != _USUAL.get(name)}
+    return {name: value for name, value in found.items() if value is not None and value != _DEFAULTS.get(name)}
 
 
 def from_object(fields: Mapping[str, Any], make_job: MakeJob) -> NewSchedule:
-    """The schedule of this object, checked like any other, or InvalidSchedule that names the field."""
+    """Return the checked schedule of this definition. InvalidSchedule names the wrong field."""
     if not isinstance(fields, Mapping):
-        raise InvalidSchedule(f"a schedule is a JSON object, not {_kind(fields)}")
+        raise InvalidSchedule(f"a schedule must be a JSON object, not {_kind(fields)}")
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         return _schedule(given, make_job)
@@ -125,17 +125,17 @@ def _schedule(given: dict[str, Any], make_job: MakeJob) -> NewSchedule:
 
 
 def _check_shapes(given: Mapping[str, Any]) -> None:
-    """Every field is known and of its kind; what is in it is for those to check who know its meaning."""
+    """Check the names and types of the fields; their values are checked by NewSchedule and JobOptions."""
     for name, value in given.items():
         if name not in FIELDS:
             raise _refusal(given, f"there is no field {str(name)[:40]!r}; the fields are {', '.join(FIELDS)}")
         wanted = FIELDS[name]
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise _refusal(given, f"{name} is {' or '.join(_SPOKEN[kind] for kind in wanted)}, not {_kind(value)}")
+            raise _refusal(given, f"{name} is {' or '.join(_TYPE_NAMES[kind] for kind in wanted)}, not {_kind(value)}")
         if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
             raise _refusal(given, f"{name} is out of range")
         if isinstance(value, str) and wanted in {_DURATION, _DATE} and len(value) > _LONGEST_TEXT:
-            raise _refusal(given, f"{name} is a text of {len(value)} characters")
+            raise _refusal(given, f"{name} is too long: {len(value)} characters, at most {_LONGEST_TEXT}")
     if not all(isinstance(tag, str) for tag in given.get("tags", ())):
         raise _refusal(given, "tags is a list of texts")
     for name in _NEEDED:
@@ -161,12 +161,12 @@ def _refusal(given: Mapping[str, Any], why: str) -> InvalidSchedule:
 
 
 def without_key(error: Exception, key: object) -> str:
-    """What is wrong with a schedule, for a reader who sees beside it which one it is."""
+    """Return the problem without the key, for output that shows the key next to it."""
     return str(error).removeprefix(f"schedule {key!r:.80}: ")
 
 
 def _kind(value: object) -> str:
-    return "true or false" if isinstance(value, bool) else _SPOKEN.get(type(value)) or type(value).__name__
+    return "true or false" if isinstance(value, bool) else _TYPE_NAMES.get(type(value)) or type(value).__name__
 
 
 def _seconds(value: float | None) -> int | float | None:
@@ -178,5 +178,5 @@ def _text(value: datetime | None) -> str | None:
 
 
 def plain_job(task: str, args: bytes, options: JobOptions) -> NewJob:
-    """A job of a task that nobody here knows, to see whether everything else about a schedule is right."""
+    """Return a job without knowledge of its task, to check the rest of a schedule."""
     return NewJob(task, args, options)

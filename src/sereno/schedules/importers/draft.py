@@ -1,4 +1,4 @@
-"""A row of another scheduler on its way to a schedule: what is known of it, what differs, why it must stay behind."""
+"""A row of another scheduler on its way to a schedule: fields so far, differences, why it cannot be imported."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,22 +17,22 @@ from sereno.schedules.schedule import NewSchedule, shift
 from sereno.text import NAME_LIMIT
 from sereno.zones import DAY, instant, moment
 
-# Every zone that turns its clock at all turns it within this time.
+# Every zone with clock changes has one within this time.
 _A_YEAR = 366 * DAY
 
-# What a row says that no code foresaw: other types, other keys, numbers beyond any calendar.
+# Errors of rows with unexpected contents: other types, other keys, numbers beyond any calendar.
 _ODD_ROWS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-# A fixed time or a rhythm, as `WallRule` has them, where the clock goes forward or back.
+# The kind of rule (`WallRule` with or without shifts), and the kind of clock change.
 Turn = tuple[Literal["fixed", "rhythm"], Literal["gap", "fold"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedSchedule:
-    """A row of another scheduler as a schedule of ours.
+    """A row of another scheduler as a schedule of sereno.
 
-    `schedule` is its object form; or it is None, and `problem` says why. `note` says what will be different here.
-    `enabled` is whether it runs there. With neither schedule nor problem it is left out: it has no meaning here, and
+    `schedule` is its definition; or it is None, and `problem` says why. `note` lists the differences to the original.
+    `enabled` tells whether it runs there. With neither schedule nor problem it is left out: it has no purpose here, and
     `note` says why.
     """
 
@@ -48,18 +48,18 @@ class ImportedSchedule:
 
 
 class UnreadableSchedule(Exception):  # noqa: N818 - named for what happened
-    """Why a row cannot be brought over, in plain words."""
+    """The row cannot be imported; the message says why."""
 
 
 class NeedlessSchedule(Exception):  # noqa: N818 - named for what it is
-    """Why a row has no meaning here, in plain words: nobody will miss it."""
+    """The row has no purpose here; the message says why."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """What a reader knows so far.
+    """The fields and notes that an importer has collected.
 
-    `stopped`: what is said of one that does not run there. `clock`: what that scheduler does otherwise where a clock
+    `stopped`: the note for a schedule that is not enabled there. `clock`: how that scheduler differs when the clock
     skips or repeats a time.
     """
 
@@ -72,7 +72,7 @@ class Draft:
 
 
 def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> ImportedSchedule:
-    """The draft, filled and checked. One odd row does not keep the others from being read."""
+    """Fill and check the draft. A row with unexpected contents does not stop the others from being read."""
     try:
         fill(draft)
         schedule = from_object({"key": draft.key, **draft.fields}, plain_job)
@@ -84,7 +84,7 @@ def finished(draft: Draft, fill: Callable[[Draft], None], now: datetime) -> Impo
         return _left(draft, _reason(draft, error))
     except _ODD_ROWS as error:
         return _left(draft, f"it cannot be read: {type(error).__name__} {error!s:.100}")
-    notes = [*([] if draft.enabled else [draft.stopped]), *draft.notes, *_turned(draft, schedule, now)]
+    notes = [*([] if draft.enabled else [draft.stopped]), *draft.notes, *_clock_notes(draft, schedule, now)]
     made = {"key": draft.key, **draft.fields, "when": msgspec.json.decode(encode(schedule.when))}
     return ImportedSchedule(draft.key, made, None, draft.enabled, _joined(notes))
 
@@ -94,20 +94,20 @@ def _left(draft: Draft, why: str) -> ImportedSchedule:
 
 
 def _reason(draft: Draft, error: Exception) -> str:
-    """Without the key, which is shown beside it, and without the drawing below it."""
+    """Return the problem without the key, which is shown next to it, and without the pointer line."""
     return without_key(error, draft.key).partition("\n")[0]
 
 
 def _joined(sentences: list[str]) -> str | None:
-    """Short enough to be kept with a schedule."""
+    """Join notes, short enough to be stored with a schedule."""
     return "; ".join(sentences)[:NAME_LIMIT] or None
 
 
 def _check_names(schedule: NewSchedule) -> None:
-    """A brace that was just a brace there must not become the date of a fire here."""
+    """Refuse placeholders: a brace that was literal there must not become the date of a fire here."""
     if has_names(schedule.job.args.decode()):
         raise UnreadableSchedule(
-            "its arguments hold {fire…}, {date}, {key} or {tenant}, which a schedule fills in: write this one by hand"
+            "its arguments contain {fire…}, {date}, {key} or {tenant}, which a schedule replaces: create it by hand"
         )
 
 
@@ -118,20 +118,20 @@ def _check_future(schedule: NewSchedule, now: datetime) -> None:
         raise UnreadableSchedule("it would never fire again: its instants are all past")
 
 
-def _turned(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]:
-    """What will be different when its clock is turned, if one of its times is skipped or repeated then."""
+def _clock_notes(draft: Draft, schedule: NewSchedule, now: datetime) -> Iterator[str]:
+    """Yield the differences at coming clock changes that skip or repeat one of its times."""
     if isinstance(schedule.when, Once):
         return
     rule = compile_rule(schedule.when)
     if not isinstance(rule, WallRule):
         return
-    for turn, at in _send_jobs(rule, instant(now)).items():
+    for turn, at in _clock_changes(rule, instant(now)).items():
         if turn in draft.clock:
-            yield f"{schedule.when.tz} turns its clock on {moment(at):%Y-%m-%d}: {draft.clock[turn]}"
+            yield f"the clock of {schedule.when.tz} changes on {moment(at):%Y-%m-%d}: {draft.clock[turn]}"
 
 
-def _send_jobs(rule: WallRule, start: int) -> dict[Turn, int]:
-    """The first changes of the clock that skip or repeat one of its times."""
+def _clock_changes(rule: WallRule, start: int) -> dict[Turn, int]:
+    """Return the first clock change of each kind that skips or repeats one of its times."""
     found: dict[Turn, int] = {}
     segment = rule.zone.segment(start)
     while segment.end < start + _A_YEAR:

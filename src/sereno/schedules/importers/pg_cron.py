@@ -11,10 +11,10 @@ import psycopg
 from sereno.schedules.importers.draft import Draft, ImportedSchedule, Turn, UnreadableSchedule, finished
 from sereno.schedules.importers.source import rows
 
-# What runs SQL there; here it is a task that somebody writes.
+# Name of the task that runs the SQL command; the user has to write it.
 TASK = "run_sql"
 
-# Every column that this version of pg_cron has. cron.timezone came with 1.5; before it, and by default, it is GMT.
+# All columns of this version of pg_cron. cron.timezone exists since 1.5; before it, and by default, the zone is GMT.
 _JOBS = """
 select to_jsonb(job) || jsonb_build_object(
     'timezone', coalesce(nullif(current_setting('cron.timezone', true), ''), 'GMT'),
@@ -25,15 +25,15 @@ from cron.job as job
 order by job.jobid
 """
 
-# One to fifty-nine.
+# 1 to 59 seconds.
 _SECONDS = re.compile(r"\s*0*([1-9]|[1-5][0-9])\s+seconds?\s*", re.IGNORECASE)
 _FIELDS = 5
 _MONTH_DAY = 2
 _STOPPED = "was not active in pg_cron"
-# It looks at the time that passes: what the clock skips is not there, and what it repeats is there twice.
+# pg_cron follows elapsed time: it misses what the clock skips and runs twice what the clock repeats.
 _CLOCK: dict[Turn, str] = {
-    ("fixed", "gap"): "pg_cron leaves out a time that the clock skips; here it runs right after the gap",
-    ("fixed", "fold"): "pg_cron runs a time that comes twice on both passes; here it runs on the first",
+    ("fixed", "gap"): "pg_cron omits a time that the clock skips; here it runs right after the gap",
+    ("fixed", "fold"): "pg_cron runs a repeated time on both passes; here it runs on the first",
 }
 
 
@@ -51,7 +51,7 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _key(row: dict[str, Any], names: Counter[str]) -> str:
-    """Two users may each have a job of one name."""
+    """Return a unique key: two users may each have a job with the same name."""
     name = _name(row)
     return f"pg-cron:{name}" if names[name] == 1 else f"pg-cron:{name}:{row['jobid']}"
 
@@ -61,9 +61,9 @@ def _fill(row: dict[str, Any], draft: Draft) -> None:
         "task": TASK,
         "args": {"command": row["command"]},
         "when": _when(row, draft),
-        # What was due while the server was down is gone there.
+        # pg_cron does not catch up what was due while the server was down.
         "missed": "skip",
-        # One run at a time, and what is due meanwhile waits.
+        # pg_cron runs one at a time and queues the next.
         "overlap": "queue_one",
     }
     if row["username"] != row["me"]:
@@ -78,11 +78,11 @@ def _when(row: dict[str, Any], draft: Draft) -> dict[str, Any]:
         return {"kind": "every", "interval": int(seconds[1])}
     if text.strip().lower() in {"@reboot", "@restart"}:
         raise UnreadableSchedule(
-            f"{text.strip()} is no time: a schedule belongs to the database, which knows no reboot of yours"
+            f"{text.strip()} is not a time: schedules are stored in the database and do not follow reboots"
         )
     words = text.split()
     if len(words) > _FIELDS and not text.startswith("@"):
-        draft.notes.append(f"pg_cron reads the first five fields of {text!r:.60} and ignores the rest; so does this")
+        draft.notes.append(f"pg_cron reads the first five fields of {text!r:.60} and ignores the rest, as here")
         words = words[:_FIELDS]
     if len(words) == _FIELDS and words[_MONTH_DAY] == "$":
         words[_MONTH_DAY] = "L"

@@ -1,7 +1,7 @@
-"""Reads a pickle without running it: every opcode is looked at, and none is obeyed.
+"""Parses a pickle without executing it.
 
-A pickle is a small program that may call anything. Here nothing is imported and nothing is called: what would be an
-object is a `PickledObject`, its name and the values beside it. Names that the caller does not list end the reading.
+A pickle is a small program that may call anything. Here nothing is imported and nothing is called: an object becomes a
+`PickledObject`, with its name, arguments and state. A name that the caller does not list ends the parsing.
 """
 
 import pickletools
@@ -12,37 +12,37 @@ from typing import Any
 
 from sereno.schedules.importers.draft import UnreadableSchedule
 
-# A job of a scheduler is a function's name and a few arguments.
+# Largest pickle in bytes: a job is a function's name and a few arguments.
 LARGEST = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PickledName:
-    """Something that would be imported: "datetime.timedelta"."""
+    """A name that unpickling would import: "datetime.timedelta"."""
 
     text: str
 
 
 @dataclass(slots=True, eq=False)
 class PickledObject:
-    """Something that would be made: by what name, from which arguments, with which state."""
+    """An object that unpickling would create: its name, arguments and state."""
 
     name: str
     args: tuple[Any, ...]
     state: Any = None
 
     def attributes(self) -> dict[str, Any]:
-        """Its state by name; with slots, it is the second half of a pair."""
+        """Return its state by name; with slots, the state is the second item of a pair."""
         state = self.state[1] if isinstance(self.state, tuple) and len(self.state) > 1 else self.state
         if not isinstance(state, dict):
-            raise UnreadableSchedule(f"holds a {self.name} without its values")
+            raise UnreadableSchedule(f"contains a {self.name} without its values")
         return state
 
 
 def read(data: bytes, known: AbstractSet[str]) -> Any:
-    """What is in the pickle, if it holds nothing but plain values and objects of the known names."""
+    """Return the contents of a pickle of plain values and objects with known names."""
     if len(data) > LARGEST:
-        raise UnreadableSchedule(f"holds {len(data):,} bytes; more than {LARGEST:,} are not read")
+        raise UnreadableSchedule(f"has {len(data):,} bytes; more than {LARGEST:,} are not read")
     machine = _Machine(known)
     try:
         for opcode, argument, _ in pickletools.genops(data):
@@ -50,11 +50,11 @@ def read(data: bytes, known: AbstractSet[str]) -> Any:
                 return machine.pop()
             machine.step(opcode.name, argument)
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UnreadableSchedule(f"holds a broken pickle: {error!s:.80}") from None
-    raise UnreadableSchedule("holds a broken pickle: it has no end")
+        raise UnreadableSchedule(f"is a broken pickle: {error!s:.80}") from None
+    raise UnreadableSchedule("is a broken pickle: it has no end")
 
 
-# Opcodes whose argument is the value.
+# Opcodes that push their argument.
 _VALUES = frozenset(
     {
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -67,7 +67,7 @@ _FRESH: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_TUPLE": tu
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _PUTS, _GETS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"}), frozenset({"GET", "BINGET", "LONG_BINGET"})
 _SILENT = frozenset({"PROTO", "FRAME"})
-# Names with which pickles are written, whatever is in them. None of them is called.
+# Names that the pickle protocol itself uses. None of them is called.
 _GRAMMAR = frozenset(
     {
         "builtins.getattr",
@@ -83,13 +83,13 @@ _ZONE, _ZONE_READER = "ZoneInfo", "_unpickle"
 
 
 class _Machine:
-    """The stack and the memo of a pickle; it builds lists, tuples, dicts with text keys, and `PickledObject`s."""
+    """The stack and the memo of a pickle. It builds lists, tuples, dicts with text keys, and `PickledObject`s."""
 
     def __init__(self, known: AbstractSet[str]) -> None:
         self._known = known
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        # By number, and not a list: a pickle may ask for place four billion.
+        # A dict instead of a list: a pickle may use the index four billion.
         self._memo: dict[int, Any] = {}
         self._others: Mapping[str, Callable[[Any], None]] = {
             "MARK": self._mark,
@@ -124,7 +124,7 @@ class _Machine:
         elif name in self._others:
             self._others[name](argument)
         elif name not in _SILENT:
-            raise UnreadableSchedule(f"holds {name}, which is not read")
+            raise UnreadableSchedule(f"contains the opcode {name}, which is not supported")
 
     def pop(self) -> Any:
         return self._stack.pop()
@@ -151,40 +151,40 @@ class _Machine:
     def _append(self, values: list[Any]) -> None:
         target = self._stack[-1]
         if not isinstance(target, list):
-            raise TypeError("it appends to what is no list")
+            raise TypeError("it appends to a value that is not a list")
         target.extend(values)
 
     def _set(self, pairs: list[Any]) -> None:
         target = self._stack[-1]
         if not isinstance(target, dict):
-            raise TypeError("it sets a key of what is no dict")
+            raise TypeError("it sets a key of a value that is not a dict")
         self._filled(target, pairs)
 
     @staticmethod
     def _filled(target: dict[str, Any], pairs: list[Any]) -> dict[str, Any]:
         for name, value in zip(pairs[::2], pairs[1::2], strict=True):
-            # JSON has no others, and a million numbers can be chosen so that they all collide.
+            # JSON has text keys only, and a million numbers can be chosen so that their hashes collide.
             if not isinstance(name, str):
-                raise UnreadableSchedule("holds a dict with keys that are no text")
+                raise UnreadableSchedule("contains a dict with keys that are not text")
             target[name] = value
         return target
 
     def _named(self, module: Any, name: Any) -> PickledName:
         if not (isinstance(module, str) and isinstance(name, str)):
-            raise TypeError("it imports what is no name")
+            raise TypeError("it imports a value that is not a name")
         text = f"{module}.{name}"
         if text not in self._known and text not in _GRAMMAR:
-            raise UnreadableSchedule(f"holds {text!r:.80}, which is not read")
+            raise UnreadableSchedule(f"contains {text!r:.80}, which is not supported")
         return PickledName(text)
 
     def _make(self) -> None:
         args, what = self.pop(), self.pop()
         if not (isinstance(what, PickledName) and isinstance(args, tuple)):
-            raise TypeError("it calls what is no name")
+            raise TypeError("it calls a value that is not a name")
         self._push(self._grammar(what, args) if what.text in _GRAMMAR else PickledObject(what.text, args))
 
     def _grammar(self, what: PickledName, args: tuple[Any, ...]) -> Any:
-        """The few turns of phrase that stand for a value: bytes, a bare object, the reader of a zone."""
+        """Return the value of a call of the protocol's own names: bytes, a bare object, the constructor of a zone."""
         match what.text.rpartition(".")[2], args:
             case "encode", (str(text), "latin1"):
                 return text.encode("latin1")
@@ -192,10 +192,10 @@ class _Machine:
                 return PickledObject(text, ())
             case "getattr", (PickledName(text=text), str(name)) if text.endswith(_ZONE) and name == _ZONE_READER:
                 return self._named(text, name)
-        raise UnreadableSchedule(f"holds {what.text!r}, which is not read")
+        raise UnreadableSchedule(f"contains {what.text!r}, which is not supported")
 
     def _build(self, state: Any) -> None:
         target = self._stack[-1]
         if not isinstance(target, PickledObject):
-            raise TypeError("it gives a state to what has none")
+            raise TypeError("it sets the state of a value that has none")
         target.state = state

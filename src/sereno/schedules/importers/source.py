@@ -1,4 +1,4 @@
-"""Looking at the tables of somebody else: everything as JSON, nothing is changed."""
+"""Reads tables of other schedulers as JSON, in read-only transactions."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ _MISSING = (
 def rows(
     connection: psycopg.Connection[Any], query: LiteralString, table: str, params: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """The only column of each row, or ConfigurationError when this is not the database that holds the table."""
+    """Return the only column of each row. ConfigurationError if the table is not in this database."""
     try:
         with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute("set transaction read only")
@@ -27,13 +27,13 @@ def rows(
     except _MISSING as error:
         raise ConfigurationError(
             f"{table} is not in the database {connection.info.dbname} as expected: {error.diag.message_primary}; "
-            "is this the database of the scheduler that you want to leave?"
+            "is this the database of the scheduler that you want to import from?"
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(f"{connection.info.user} may not read {table}: {error.diag.message_primary}") from None
 
 
 def clock(connection: psycopg.Connection[Any]) -> datetime:
-    """Now, by the clock of that database."""
+    """Return now, by the clock of that database."""
     found: datetime = rows(connection, "select now()", "now")[0]
     return found

@@ -1,7 +1,7 @@
-"""Cron expressions: what is written is checked here, character by character; cronsim knows which days match.
+"""Cron expressions: checked here character by character; cronsim decides which days match.
 
-Five fields (minute, hour, day of month, month, day of week), or six with seconds first. The walk from one time to the
-next is our own and knows no time zones: it answers in wall time, and `instants` turns that into instants.
+Five fields (minute, hour, day of month, month, day of week), or six with seconds first. The search for the next match
+is implemented here, without time zones: it returns wall times, and `instants` converts them into instants.
 """
 
 import calendar
@@ -26,18 +26,18 @@ NICKNAMES = {
     "@ANNUALLY": "0 0 1 1 *",
 }
 
-# Every value of every field spelled out is shorter.
+# Longest expression in characters: more than every value of every field spelled out.
 LONGEST = 600
-# An error shows this much of an expression before and after the character at fault.
+# Characters of an expression that an error shows before and after the fault.
 _SHOWN = 60
-# The rarest day, a 29 February on a given weekday, comes back within 40 years.
+# Years to search: the rarest day, 29 February on a given weekday, recurs within 40 years.
 _PATIENCE = 50
-# Minutes and hours make 1,440 daily ones.
+# Cache size: minutes and hours alone make 1,440 daily expressions.
 _SHARED = 4096
-# More digits than any value of any field.
+# Digits to parse: more than any value of any field has.
 _DIGITS = 9
 _WITHOUT_SECONDS, _WITH_SECONDS = 5, 6
-# From here on, every kind of year is met within the patience of the walk.
+# Any start will do: all kinds of years occur within the years to search.
 _ANY_START = datetime(2000, 1, 1)  # noqa: DTZ001 - wall time
 
 
@@ -62,7 +62,7 @@ _FIELDS = (
 
 
 class _Fault(Exception):  # noqa: N818 - it never leaves this file
-    """What is wrong, and at which character."""
+    """A fault in an expression and its position."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(problem)
@@ -71,12 +71,12 @@ class _Fault(Exception):  # noqa: N818 - it never leaves this file
 
 
 class CronExpression:
-    """A checked expression; `text` is its one spelling: capital letters, single spaces, no nickname."""
+    """A checked expression; `text` is its canonical form: capital letters, single spaces, no nickname."""
 
     def __init__(self, expression: str) -> None:
         self.text = canonical(expression)
         fields = self.text.split()
-        # Debian's rule: such a job follows the time that passes, any other one the clock on the wall.
+        # Debian's rule: a wildcard job follows elapsed time, any other one the wall clock.
         self.is_wildcard = len(fields) == _WITH_SECONDS or fields[0].startswith("*") or fields[1].startswith("*")
         try:
             self._parsed = CronSim(self.text, _ANY_START)
@@ -94,11 +94,11 @@ class CronExpression:
         return f"CronExpression({self.text!r})"
 
     def explain(self) -> str:
-        """In words: "At 09:30 on Monday through Friday"."""
+        """Return the expression as text: "At 09:30 on Monday through Friday"."""
         return self._parsed.explain()
 
     def next_wall(self, start: datetime) -> datetime | None:
-        """The first matching wall time that is not before this one; None when there is none for fifty years."""
+        """Return the first matching wall time at or after `start`; None if there is none for fifty years."""
         if start.microsecond:
             start = start.replace(microsecond=0) + timedelta(seconds=1)
         today = start.date()
@@ -110,16 +110,16 @@ class CronExpression:
         return None if day is None else datetime.combine(day, self._first)
 
     def _make_small(self) -> None:
-        """Sets are large, and there may be many expressions: most of them have the same days, months and weekdays."""
+        """Share equal sets to save memory: most expressions have the same days, months and weekdays."""
         parsed = self._parsed
-        # Only cronsim's own walk needs these.
+        # Only cronsim's own search needs these.
         parsed.seconds = parsed.minutes = parsed.hours = _shared(frozenset())
         parsed.days = _shared(frozenset(parsed.days))
         parsed.months = _shared(frozenset(parsed.months))
         parsed.weekdays = _shared(frozenset(parsed.weekdays))
 
     def _time_from(self, hour: int, minute: int, second: int) -> time | None:
-        """The first matching time of day that is not before this one."""
+        """Return the first matching time of day at or after this one."""
         hours, minutes, seconds = self._hours, self._minutes, self._seconds
         h = bisect_left(hours, hour)
         if h < len(hours) and hours[h] == hour:
@@ -153,12 +153,12 @@ def _shared(values: frozenset[Any]) -> Any:
 
 @lru_cache(maxsize=_SHARED)
 def parsed(text: str) -> CronExpression:
-    """The expression of a text; the same one for every zone and spread."""
+    """Return the parsed expression; shared between zones and spreads."""
     return CronExpression(text)
 
 
 def canonical(expression: str) -> str:
-    """The one spelling of an expression, or InvalidSchedule that points at what is wrong."""
+    """Return the canonical form of an expression. InvalidSchedule points at the fault."""
     if not isinstance(expression, str):
         raise InvalidSchedule(f'expression is a text such as "0 3 * * *", not {type(expression).__name__}')
     if len(expression) > LONGEST:
@@ -175,17 +175,17 @@ def canonical(expression: str) -> str:
 
 def _nickname(text: str) -> str:
     if text.upper() == "@REBOOT":
-        raise InvalidSchedule("@reboot is no time: a schedule belongs to the database, which knows no reboot of yours")
+        raise InvalidSchedule("@reboot is not a time: schedules are stored in the database and do not follow reboots")
     try:
         return NICKNAMES[text.upper()]
     except KeyError:
         known = ", ".join(name.lower() for name in NICKNAMES)
-        raise InvalidSchedule(f"{text!a:.60} is not a nickname: there are {known}") from None
+        raise InvalidSchedule(f"{text!a:.60} is not a nickname: use one of {known}") from None
 
 
 def _refusal(text: str, position: int, sentence: str) -> InvalidSchedule:
-    """The sentence, the expression, and a pointer at the character."""
-    # As wide as it was written, and nothing that a terminal would obey.
+    """Return an error with the sentence, the expression, and a pointer at the character."""
+    # Same width as the input, without control characters that a terminal would interpret.
     shown = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
     start = max(0, position - _SHOWN)
     pointer = " " * (position - start) + "^"
@@ -195,13 +195,13 @@ def _refusal(text: str, position: int, sentence: str) -> InvalidSchedule:
 
 def _never(text: str) -> InvalidSchedule:
     days = list(re.finditer(r"\S+", text))[-3]
-    return _refusal(text, days.start(), "never comes: no such month has such a day")
+    return _refusal(text, days.start(), "never matches: no such month has such a day")
 
 
 def _check(text: str) -> None:
     for position, letter in enumerate(text):
         if not (letter.isascii() and letter.isprintable()):
-            raise _Fault(position, f"the character {letter!a} has no place in it")
+            raise _Fault(position, f"the character {letter!a} is not allowed")
     words = list(re.finditer(r"\S+", text.upper()))
     if len(words) not in {_WITHOUT_SECONDS, _WITH_SECONDS}:
         raise _Fault(
@@ -215,7 +215,7 @@ def _check(text: str) -> None:
 
 
 def _split(word: str, start: int) -> Iterator[tuple[int, str]]:
-    """The parts between commas, with where each begins."""
+    """Yield the parts between commas with their positions."""
     for term in word.split(","):
         yield start, term
         start += len(term) + 1
@@ -245,7 +245,7 @@ def _check_term(field: _Field, position: int, term: str) -> None:
 
 
 def _is_special(field: _Field, position: int, base: str) -> bool:
-    """L, LW, 5L and MON#2: days that depend on the month."""
+    """Return whether it is L, LW, 5L or MON#2: days that depend on the month."""
     if field is _DAY:
         return base in {"L", "LW"}
     if field is not _WEEKDAY:
@@ -284,5 +284,5 @@ def _number(field: _Field, position: int, text: str, what: str) -> int:
     if not text.isdigit():
         words = f" or a name such as {field.words[1]}" if field.words and not what else ""
         raise _Fault(position, f'{label} "{text:.20}" is not a number{words}')
-    # Longer ones are out of range anyway, and not worth the arithmetic.
+    # A longer number is out of range in any case.
     return int(text) if len(text) <= _DIGITS else 10**_DIGITS

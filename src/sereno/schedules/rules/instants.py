@@ -1,7 +1,7 @@
-"""From a rule to its instants, in whole microseconds since 1970, UTC.
+"""Computes the instants of a rule, in whole microseconds since 1970, UTC.
 
-A rule with a clock is evaluated between two changes of that clock, where wall time is UTC plus a constant. What happens
-at a change is decided in one place, `WallRule.next`. An instant outside 1900 to 9999 does not exist.
+A rule with a zone is evaluated between two clock changes, where wall time is UTC plus a constant. `WallRule.next` alone
+decides what happens at a change. Instants are limited to the years 1900 to 9999.
 """
 
 from abc import ABC, abstractmethod
@@ -26,9 +26,9 @@ from sereno.schedules.rules.when import (
 from sereno.zones import BEGINNING, DAY, FOREVER, SECOND, Segment, Zone, instant, zone
 
 FIRST, LAST = instant(EARLIEST), instant(LATEST)
-# A million schedules share a few hundred rules.
+# Cache size. A million schedules share a few hundred rules.
 _CACHED_RULES = 65536
-# The first look back from the present, and how much further each next one goes.
+# First step back from the present in `latest`, and the factor by which each step grows.
 _LOOK_BACK = 60 * SECOND
 _FURTHER = 8
 _WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
@@ -36,20 +36,20 @@ _SECOND = timedelta(seconds=1)
 
 
 class Rule(ABC):
-    """The instants of one schedule. `anchor` is the instant planned last, or when the schedule was made."""
+    """The instants of one schedule. `anchor` is the last planned instant, or when the schedule was created."""
 
-    # Whether another version of the zone data may move the instants.
+    # Whether other zone data may move the instants.
     uses_zone = False
-    # Whether instants follow from the one before, and whether that is the end of its run.
+    # Whether an instant depends on the previous one, and whether it depends on the end of the previous run.
     uses_anchor = False
     waits_for_end = False
 
     @abstractmethod
     def next(self, after: int, anchor: int) -> int | None:
-        """The first instant after this one."""
+        """Return the first instant after this one."""
 
     def latest(self, after: int, until: int, anchor: int) -> int | None:
-        """The last instant in (after, until], found by looking back from the end in growing steps."""
+        """Return the last instant in (after, until], searching back from the end in growing steps."""
         distance = _LOOK_BACK
         while True:
             start = max(after, until - distance)
@@ -61,7 +61,7 @@ class Rule(ABC):
             distance *= _FURTHER
 
     def _last_from(self, found: int, until: int, anchor: int) -> int:
-        """The last instant up to `until`, given an earlier one: halve what is between them until nothing is."""
+        """Return the last instant up to `until` by bisection, given an earlier one."""
         beyond = until
         while (following := self.next(found, anchor)) is not None and following <= until:
             found, middle = following, (following + beyond) // 2
@@ -73,7 +73,7 @@ class Rule(ABC):
         return found
 
     def count(self, after: int, until: int, anchor: int, cap: int) -> int:
-        """How many instants in (after, until]; nobody needs to know more than `cap`."""
+        """Count the instants in (after, until], up to `cap`."""
         number = 0
         at = self.next(after, anchor)
         while at is not None and at <= until and number < cap:
@@ -88,12 +88,12 @@ class OnceRule(Rule):
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - the same for every rule
+    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - same signature for every rule
         return self.at if self.at > after else None
 
 
 class StepRule(Rule):
-    """The anchor, and on from there in equal steps."""
+    """Equal steps from the anchor."""
 
     uses_anchor = True
 
@@ -116,15 +116,15 @@ class StepRule(Rule):
 
 
 class WallTimes(Protocol):
-    """Wall times: microseconds since 1970-01-01 00:00 on the clock in question."""
+    """Wall times: microseconds since 1970-01-01 00:00 on a zone's clock."""
 
     def first_from(self, wall: int) -> int:
-        """The first wall time that is not before this one; FOREVER when there is none."""
+        """Return the first wall time at or after this one; FOREVER if there is none."""
         ...
 
 
 class MarkedTimes:
-    """The marks of a clock: every interval, moved by a phase."""
+    """Multiples of an interval on the clock, moved by a phase."""
 
     def __init__(self, interval: int, phase: int) -> None:
         self.interval = interval
@@ -139,26 +139,26 @@ class CronWalls:
 
     def __init__(self, expression: CronExpression) -> None:
         self.expression = expression
-        # From the first to the second nothing matches but the second: many schedules ask the same question.
+        # Cache of the last search: no wall time in [low, high) matches, and high does. Many schedules share it.
         self._known = (0, BEGINNING)
 
     def first_from(self, wall: int) -> int:
         low, high = self._known
         if low <= wall <= high:
             return high
-        # Up to the next whole second.
+        # Rounded up to a whole second.
         found = self.expression.next_wall(_WALL_EPOCH + timedelta(seconds=-(-wall // SECOND)))
-        answer = FOREVER if found is None else (found - _WALL_EPOCH) // _SECOND * SECOND
-        self._known = (wall, answer)
-        return answer
+        high = FOREVER if found is None else (found - _WALL_EPOCH) // _SECOND * SECOND
+        self._known = (wall, high)
+        return high
 
 
 class WallRule(Rule):
     """Wall times of a zone.
 
-    A fixed rule looks at the clock. When the clock goes forward over a wall time, the rule fires right after (shift) or
-    not at all (skip); when the clock goes back, the times that come twice fire on the first pass, the second, or both.
-    A rule that follows elapsed time fires whenever the clock shows a matching time: that is skip and both.
+    A fixed rule follows the wall clock. When the clock jumps over a wall time, the rule fires right after the gap
+    (shift) or not at all (skip); when the clock goes back, the repeated times fire on the first pass, the second, or
+    both. A rule that follows elapsed time fires whenever the clock shows a matching time: that is skip and both.
     """
 
     def __init__(self, walls: WallTimes, zone_: Zone, *, shifts: bool, fold: DstFold) -> None:
@@ -168,7 +168,7 @@ class WallRule(Rule):
         self.fold = fold
         self.uses_zone = not zone_.is_fixed
 
-    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - the same for every rule
+    def next(self, after: int, anchor: int) -> int | None:  # noqa: ARG002 - same signature for every rule
         at = max(after + 1, FIRST)
         while at <= LAST:
             segment = self.zone.segment(at)
@@ -177,7 +177,7 @@ class WallRule(Rule):
                 return at
             low, high = at + offset, end + offset
             if self.fold == "first":
-                # Wall times below this one were shown before the clock went back.
+                # Lower wall times already occurred before the clock went back.
                 low = max(low, start + offset_before)
             elif self.fold == "second":
                 high = min(high, end + offset_after)
@@ -190,7 +190,7 @@ class WallRule(Rule):
         return None
 
     def swallowed(self, segment: Segment) -> int | None:
-        """The first of its wall times that the clock jumped over to get to this segment."""
+        """Return the first of its wall times that the clock skipped at the start of this segment."""
         if segment.offset <= segment.offset_before:
             return None
         wall = self.walls.first_from(segment.start + segment.offset_before)
@@ -198,13 +198,13 @@ class WallRule(Rule):
 
 
 def compile_rule(when: When) -> Rule:
-    """The rule of what a user wrote."""
+    """Return the rule of a user's `When`."""
     return compile_text(encode(when))
 
 
 @lru_cache(maxsize=_CACHED_RULES)
 def compile_text(text: str | bytes) -> Rule:
-    """The rule of a stored JSON text."""
+    """Return the rule of a stored JSON text."""
     when = decode(text)
     match when:
         case Once(at=at):

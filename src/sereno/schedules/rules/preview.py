@@ -1,4 +1,4 @@
-"""The next instants of a rule for people, with a note where the clock is turned."""
+"""The next instants of a rule for people, with a note at each clock change."""
 
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _MINUTE = 60_000_000
 
 
 class Instant(NamedTuple):
-    """When it runs, in UTC and on the clock of the rule, and what is odd about it."""
+    """When it runs, in UTC and in the rule's zone, with a note if a clock change affects it."""
 
     at: datetime
     local: datetime
@@ -20,10 +20,10 @@ class Instant(NamedTuple):
 
 
 def preview(when: When, after: datetime, n: int = 5, offset: int = 0, anchor: datetime | None = None) -> list[Instant]:
-    """The next n instants after this one; fewer when the rule ends.
+    """Return the next n instants after this one; fewer if the rule ends.
 
-    `offset` is the schedule's own share of the rule's spread, in microseconds. `anchor` is the instant planned last;
-    without one, counting starts at `after`.
+    `offset` is the schedule's own offset inside the rule's spread, in microseconds. `anchor` is the last planned
+    instant; without one, counting starts at `after`.
     """
     if after.tzinfo is None or (anchor is not None and anchor.tzinfo is None):
         raise InvalidArguments(
@@ -36,17 +36,17 @@ def preview(when: When, after: datetime, n: int = 5, offset: int = 0, anchor: da
     found: list[Instant] = []
     at = rule.next(max(FIRST, instant(after) - offset), start)
     while at is not None and at + offset <= LAST and len(found) < n:
-        note = _turned(rule, at) if isinstance(rule, WallRule) else ""
+        note = _clock_note(rule, at) if isinstance(rule, WallRule) else ""
         if isinstance(when, Every) and when.count_from == "end" and found:
-            note = "at the earliest: counted from the end of the run before"
+            note = "at the earliest: counted from the end of the previous run"
         shown = moment(at + offset)
         found.append(Instant(shown, shown.astimezone(clock), note))
         at = rule.next(at, start)
     return found
 
 
-def _turned(rule: WallRule, at: int) -> str:
-    """What a change of the clock does to this instant."""
+def _clock_note(rule: WallRule, at: int) -> str:
+    """Return how a clock change affects this instant."""
     segment = rule.zone.segment(at)
     if at == segment.start and rule.shifts and (wall := rule.swallowed(segment)) is not None:
         return _jumped_over(rule, segment, wall)

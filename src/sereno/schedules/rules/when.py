@@ -1,7 +1,7 @@
-"""When a schedule fires, as people write it: once, every so often, by a cron expression, daily.
+"""The rules that users write: once, at an interval, by a cron expression, daily.
 
-A rule is stored as JSON. `checked` gives each rule one spelling, so that equal rules are equal JSON, and refuses what
-makes no sense.
+A rule is stored as JSON. `checked` gives each rule its canonical form, so that equal rules have equal JSON, and refuses
+invalid ones.
 """
 
 import re
@@ -20,14 +20,16 @@ DstGap: TypeAlias = Literal["shift", "skip"]
 DstFold: TypeAlias = Literal["first", "second", "both"]
 CountFrom: TypeAlias = Literal["plan", "end", "clock"]
 
+# Seconds.
 SHORTEST_INTERVAL = 0.001
 LONGEST_SPREAD = 400 * 86400.0
-# Rules up to this length follow the time that passes; longer ones follow the clock on the wall.
+# Intervals up to this many seconds follow elapsed time; longer ones follow the wall clock.
 LONGEST_ELAPSED = 3600
 
 _MICROSECONDS = 1_000_000
+# Seconds up to which a float is exact to the microsecond: more than thirty years.
 _COUNTED = 1_000_000_000
-# No sensible duration is written with more characters.
+# Longest text of a duration in characters.
 _LONGEST_TEXT = 100
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _UNITS = (("week", 604800), ("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
@@ -40,7 +42,7 @@ class Once(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
 
 
 class _LocalTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What every rule that comes back may say: whose clock, how far to spread, what to do when that clock is turned."""
+    """Fields of every recurring rule: time zone, spread, and the policy for clock changes."""
 
     tz: str = "UTC"
     spread: Duration = 0
@@ -54,9 +56,9 @@ class _CountedRule(_LocalTime, frozen=True, kw_only=True):
 
 
 class Every(_CountedRule, frozen=True, tag="every"):
-    """Every so often, counted from the planned instant before, from the end of the run before, or from the clock.
+    """At an interval, counted from the previous planned instant, from the end of the previous run, or from the clock.
 
-    Every("5m")                                           5 minutes after the instant that was planned before
+    Every("5m")                                           5 minutes after the previous planned instant
     Every("5m", count_from="end")                         5 minutes after the last run ended
     Every("5m", count_from="clock", phase="1m")           at :01, :06, :11 …
     """
@@ -82,7 +84,7 @@ _KINDS: dict[str, type[When]] = {"once": Once, "every": Every, "cron": Cron, "da
 
 
 def checked(when: When) -> When:
-    """The rule in its one spelling, or InvalidSchedule that names the field."""
+    """Return the rule in its canonical form. InvalidSchedule names the wrong field."""
     match when:
         case Once():
             return Once(_at(when.at))
@@ -100,12 +102,12 @@ def checked(when: When) -> When:
 
 
 def encode(when: When) -> bytes:
-    """Its JSON; equal rules have equal JSON."""
+    """Return its JSON; equal rules have equal JSON."""
     return msgspec.json.encode(checked(when))
 
 
 def decode(raw: bytes | str | dict[str, Any]) -> When:
-    """The rule of this JSON, checked like any other."""
+    """Return the checked rule of this JSON."""
     fields = dict(raw) if isinstance(raw, dict) else _object(raw)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -123,7 +125,7 @@ def decode(raw: bytes | str | dict[str, Any]) -> When:
 
 
 def describe(when: When) -> str:
-    """For people: "every 5 minutes (aligned to the clock)", "every day at 03:00, America/Sao_Paulo"."""
+    """Return the rule as text: "every 5 minutes (aligned to the clock)", "every day at 03:00, America/Sao_Paulo"."""
     when = checked(when)
     match when:
         case Once():
@@ -136,16 +138,16 @@ def describe(when: When) -> str:
             text = f"{explained[0].lower()}{explained[1:]}, {when.tz}"
         case Daily():
             text = f"every day at {when.at}, {when.tz}"
-    return text + _asides(when)
+    return text + _suffix(when)
 
 
 def microseconds(duration: Duration) -> int:
-    """A checked duration in the unit of the engine."""
+    """Return a checked duration in microseconds."""
     return round(seconds(duration) * _MICROSECONDS)
 
 
 def _spelled(when: Every | Cron | Daily, fields: dict[str, Any]) -> When:
-    """Without what is the default anyway, which msgspec leaves out of the JSON only if it is the very same object."""
+    """Return the rule without default values: msgspec leaves a default out only if it is the identical object."""
     kind = type(when)
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     return kind(**{name: value for name, value in fields.items() if name not in defaults or value != defaults[name]})
@@ -158,7 +160,7 @@ def _every(when: Every) -> dict[str, Any]:
     count_from = _choice("count_from", when.count_from, CountFrom)
     phase = _duration("phase", when.phase)
     if phase and count_from != "clock":
-        raise InvalidSchedule('phase shifts the marks of a clock: it needs count_from="clock"')
+        raise InvalidSchedule('phase shifts the times on the clock: it needs count_from="clock"')
     if phase >= interval:
         raise InvalidSchedule(f"phase {_shown(when.phase)} must be shorter than the interval {_shown(when.interval)}")
     elapsed = None
@@ -170,21 +172,21 @@ def _every(when: Every) -> dict[str, Any]:
 
 
 def _local(when: _LocalTime, *, elapsed: str | None = None) -> dict[str, Any]:
-    """The fields of every rule; `elapsed` names one that follows the time that passes, whatever the clock shows."""
+    """Return the fields of every recurring rule; `elapsed` describes a rule that follows elapsed time."""
     spread = _duration("spread", when.spread)
     if not spread < LONGEST_SPREAD:
         raise InvalidSchedule(f"spread {_shown(when.spread)} is out of range: less than 400 days")
     gap, fold = _choice("dst_gap", when.dst_gap, DstGap), _choice("dst_fold", when.dst_fold, DstFold)
     for name, value, default in (("dst_gap", gap, "shift"), ("dst_fold", fold, "first")):
         if elapsed and value != default:
-            raise InvalidSchedule(f'{name}="{value}" does nothing for {elapsed}: it follows elapsed time; leave it out')
+            raise InvalidSchedule(f'{name}="{value}" has no effect on {elapsed}: it follows elapsed time; leave it out')
     return {"tz": zone(when.tz).name, "spread": spread, "dst_gap": gap, "dst_fold": fold}
 
 
 def _duration(name: str, value: Duration) -> int | float:
-    """Whole seconds if they are whole, else to the microsecond."""
-    strange = isinstance(value, str) and (len(value) > _LONGEST_TEXT or not value.isascii())
-    if strange or not isinstance(value, str | int | float | timedelta):
+    """Return whole seconds if possible, else seconds rounded to the microsecond."""
+    unreadable = isinstance(value, str) and (len(value) > _LONGEST_TEXT or not value.isascii())
+    if unreadable or not isinstance(value, str | int | float | timedelta):
         raise InvalidSchedule(
             f'{name} {_shown(value)} is not a duration: write "15m", a number of seconds or a timedelta'
         )
@@ -193,12 +195,12 @@ def _duration(name: str, value: Duration) -> int | float:
     except ConfigurationError as error:
         raise InvalidSchedule(f"{name}: {error}") from None
     except ValueError:
-        # An integer of thousands of digits cannot even be shown.
+        # An integer of thousands of digits cannot be converted to text.
         raise InvalidSchedule(f"{name} is not a duration: it must be finite and not negative") from None
     if length > LONGEST_WAIT:
         raise InvalidSchedule(f"{name} {_shown(value)} is out of range: at most a thousand years")
     whole, rest = divmod(round(length * _MICROSECONDS), _MICROSECONDS)
-    # A float is exact to the microsecond for thirty years and more; beyond, nobody counts them.
+    # Beyond the exact range of a float, microseconds are dropped.
     return whole + rest / _MICROSECONDS if rest and whole < _COUNTED else whole
 
 
@@ -217,8 +219,8 @@ def _at(value: object) -> datetime:
         is_aware = value.utcoffset() is not None
         is_near = is_aware and EARLIEST <= value <= LATEST
         at = value.astimezone(UTC) if is_near else value
-    except Exception as error:  # noqa: BLE001 - somebody else's tzinfo may raise anything
-        raise InvalidSchedule(f"at has a time zone that does not work: {_shown(error)}") from None
+    except Exception as error:  # noqa: BLE001 - a third-party tzinfo may raise anything
+        raise InvalidSchedule(f"at has a broken time zone: {_shown(error)}") from None
     if not is_aware:
         raise InvalidSchedule("at needs a time zone: a naive time means a different instant elsewhere")
     if not is_near:
@@ -266,7 +268,7 @@ def _listed(kind: type[When]) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - it is shown in an error about itself: it may be anything
+    except Exception:  # noqa: BLE001 - a foreign __repr__ may raise anything
         return f"something of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_TEXT else f"{text[:60]}…"
 
@@ -286,13 +288,13 @@ def _counted(when: Every) -> str:
             return f"{text} (aligned to the clock{phase})" + (f", {when.tz}" if when.tz != "UTC" else "")
 
 
-def _asides(when: Every | Cron | Daily) -> str:
-    asides = {
+def _suffix(when: Every | Cron | Daily) -> str:
+    texts = {
         "shift": "",
-        "skip": ", left out where the clock skips it",
+        "skip": ", skipped when the clock jumps over it",
         "first": "",
         "second": ", on the second pass where the clock goes back",
         "both": ", on both passes where the clock goes back",
     }
     spread = f", spread over {spoken(seconds(when.spread))}" if when.spread else ""
-    return asides[when.dst_gap] + asides[when.dst_fold] + spread
+    return texts[when.dst_gap] + texts[when.dst_fold] + spread

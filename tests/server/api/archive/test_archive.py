@@ -11,7 +11,7 @@ from tests.facts import advance, one
 from tests.server.api.archive.archived import OLD_JOBS, archive, export, fill, move, old_delivery
 from tests.server.api.conftest import Ask
 
-RESTORE = "Bring it back: sereno archive restore"
+RESTORE = "Restore it: sereno archive restore"
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_invalid_orders_are_refused_at_once(cold: Sereno, ask: Ask, connection: 
         ("restore", {"kind": "jobs", "ids": [1], "for": "20y"}, ""),
         ("restore", {"kind": "jobs", "ids": []}, ""),
         ("restore", {"kind": "jobs", "from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "before it begins"),
-        ("export", {"kind": "../../etc/passwd"}, "the archive has nothing of"),
+        ("export", {"kind": "../../etc/passwd"}, "the archive has no rows of"),
         ("export", {"kind": "jobs", "form": "exe"}, ""),
         ("export", {"kind": "jobs", "from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "before it begins"),
         ("verify", {"sample": 0}, ""),
