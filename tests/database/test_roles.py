@@ -138,5 +138,5 @@ def test_the_page_names_every_function_that_runs_as_the_owner() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "Shop", "a b", "x;drop", 'a"b', "é", "1st", "x" * 54])
 def test_names_that_would_need_quotes_are_refused(prefix: str) -> None:
-    with pytest.raises(ConfigurationError, match="small letters"):
+    with pytest.raises(ConfigurationError, match="lower-case letters"):
         roles.script("sereno", prefix)

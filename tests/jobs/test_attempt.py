@@ -75,7 +75,7 @@ def test_a_permanent_error_is_dead_at_once() -> None:
 def test_dead_and_cancelled_store_a_reason() -> None:
     assert decide(Dead("closed")) == Settlement("dead", reason="closed", failed=1)
     assert decide(Cancel("no")) == Settlement("cancelled", reason="no")
-    assert decide(Dead()).reason == decide(Cancel()).reason == "by the task"
+    assert decide(Dead()).reason == decide(Cancel()).reason == "decided by the task"
 
 
 def test_a_dead_letter_keeps_the_error_it_was_raised_from() -> None:

@@ -25,7 +25,7 @@ from sereno.errors import ConfigurationError, ConnectionsInUse
 from sereno.jobs.retry import Backoff
 from sereno.text import check_text
 
-# An isolated job that crashed its process this many times becomes a dead letter.
+# A job that crashed its own process this many times becomes a dead letter.
 CRASH_LIMIT = 3
 # A numeric Retry-After header must be shorter than this many digits; longer ones are ignored.
 LONGEST_HEADER = 7
@@ -119,7 +119,7 @@ class ReleasedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CrashedAttempt:
-    """The process of an isolated job died."""
+    """The process that ran only this job died."""
 
     reason: str
 
@@ -181,11 +181,11 @@ def _decision(
             return Settlement("snooze", delay=wait, until=ending.until, reason=reason, throttle=ending.throttle)
         case Dead():
             cause = None if ending.__cause__ is None else describe(ending.__cause__)
-            return Settlement("dead", reason=ending.reason or "by the task", error=cause, failed=1)
+            return Settlement("dead", reason=ending.reason or "decided by the task", error=cause, failed=1)
         case Cancel():
-            return Settlement("cancelled", reason=ending.reason or "by the task")
+            return Settlement("cancelled", reason=ending.reason or "decided by the task")
         case Settlement():
-            # Already decided by the process that ran the isolated job.
+            # Already decided in the job's own process.
             return ending
         case ReleasedAttempt():
             return Settlement("release", reason=ending.reason, started=ending.started)

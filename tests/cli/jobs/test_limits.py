@@ -50,7 +50,7 @@ def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) ->
 def test_no_limits_yet(sereno: Command) -> None:
     result = sereno("limit", "list", "-o", "table")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "a worker stores the declared ones" in result.stderr
+    assert "a worker writes those of its code" in result.stderr
     assert "No limit matches." in sereno("limit", "list", "mail.*", "-o", "table").stderr
 
 
@@ -163,7 +163,7 @@ def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker)
         (["set", "x" * 600, "--slots", "1"], 2, "must be text of 1 to 500 characters"),
         (["set", "ifood", "--rate", "1", "--note", ""], 2, "note ''"),
         (["close", "ifood"], 2, "--for"),
-        (["close", "ifood", "--for", "0s"], 2, "more than nothing"),
+        (["close", "ifood", "--for", "0s"], 2, "more than 0"),
         (["weigh", "r1", "nan"], 2, "a number from 0.001"),
         (["weigh", "r1", "0"], 2, "a number from 0.001"),
         (["list", ""], 2, "pattern ''"),
