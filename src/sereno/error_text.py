@@ -25,7 +25,7 @@ LONGEST_CHAIN = 100
 _CONTROL = dict.fromkeys((*range(1, 32), 127), " ")
 _SLASH = re.compile(r"[/\\]")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-_OURS = str(Path(__file__).parents[1]) + "/"
+_OURS = str(Path(__file__).parent) + "/"
 _PYTHON = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
 
 # Bypass attributes and properties that a class or a metaclass may override.

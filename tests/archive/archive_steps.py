@@ -20,7 +20,7 @@ from tests.shared_server import MEMORY
 
 DAY = 86400
 Row: TypeAlias = tuple[str, tuple[str | None, ...]]
-# Where rows of ours are while they are young.
+# Tables that hold young rows of sereno.
 HOT = {
     "jobs": "sereno.history",
     "attempts": "sereno.attempts",
@@ -35,13 +35,13 @@ TENDERS = OwnTable("public.tenders", "published_at", 30.0 * DAY)
 
 @contextmanager
 def cold_place() -> Iterator[Path]:
-    """A directory that is not there yet, in memory where there is one: what is archived goes down to the disk."""
+    """A directory that does not exist yet, in memory if possible: archived files are synced to disk."""
     with TemporaryDirectory(prefix="sereno-cold-", dir=MEMORY if MEMORY.is_dir() else None) as directory:
         yield Path(directory) / "cold"
 
 
 def archiver(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Archiver:
-    """One that drops at once, unless it is told otherwise."""
+    """Return an archiver that drops at once unless the settings say otherwise."""
     chosen: dict[str, Any] = {
         "archive_url": f"file://{place}",
         "archive_grace_days": 0,
@@ -56,7 +56,7 @@ def archiver(app: Sereno, place: Path, *tables: OwnTable, **settings: Any) -> Ar
 def add_jobs(
     connection: psycopg.Connection, first: int, count: int, state: str = "succeeded", ahead: str = "0"
 ) -> None:
-    """Finished now, or so much later; each with two attempts before its last one."""
+    """Add jobs that finish now or later; each has two attempts before its last one."""
     connection.execute(
         "insert into sereno.history (id, session_id, finished_at, started_at, run_at, created_at, attempt, failures, "
         "crashes, snoozes, releases, priority, state, queue, task, tenant, tags, args, reason) "
@@ -78,11 +78,11 @@ def add_jobs(
 
 
 def add_deliveries(connection: psycopg.Connection, event: int, state: str = "delivered", count: int = 3) -> None:
-    """Of one event, each with two receipts and a number at its provider."""
+    """Add deliveries of one event, each with two receipts and a provider id."""
     connection.execute(
         "with made as (insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at, sent_at) "
         "    select %s, n, 'email', %s, sereno.now(), sereno.now() from generate_series(1, %s) as n returning id), "
-        "said as (insert into sereno.receipts (channel, receipt_id, delivery_id, outcome) "
+        "receipts as (insert into sereno.receipts (channel, receipt_id, delivery_id, outcome) "
         "    select 'email', id || '-' || n, id, 'delivered' from made, generate_series(1, 2) as n) "
         "insert into sereno.message_ids (channel, account, provider_id, delivery_id) "
         "select 'email', '', 'p-' || id, id from made",
@@ -133,7 +133,7 @@ def add_tenders(connection: psycopg.Connection, count: int) -> None:
 
 
 def add_everything(connection: psycopg.Connection, count: int = 20) -> None:
-    """Some of each kind, all of it now."""
+    """Add some rows of each kind, all of them now."""
     add_jobs(connection, 1, count)
     add_jobs(connection, 1001, 4, "cancelled")
     add_jobs(connection, 2001, 4, "dead")
@@ -147,7 +147,7 @@ def add_everything(connection: psycopg.Connection, count: int = 20) -> None:
 
 
 def everything(connection: psycopg.Connection, place: Path, own: Iterable[str] = ("public.tenders",)) -> Counter[Row]:
-    """Every row there is, as a multiset: in its table, in a batch, or in the files of a batch that was dropped."""
+    """Return every row as a multiset: in its table, in a batch, or in the files of a dropped batch."""
     with connection.transaction():
         for setting in ("timezone = 'UTC'", "datestyle = 'ISO'", "intervalstyle = 'postgres'", "bytea_output = 'hex'"):
             connection.execute(f"set local {setting}".encode())
@@ -165,7 +165,7 @@ def everything(connection: psycopg.Connection, place: Path, own: Iterable[str] =
 
 
 def rows_of(connection: psycopg.Connection, kind: str, table: str) -> Counter[Row]:
-    """The rows of a table, as PostgreSQL writes them."""
+    """Return the rows of a table, as PostgreSQL writes them."""
     columns = connection.execute(
         "select attname, format_type(atttypid, null) from pg_attribute "
         "where attrelid = %s::regclass and attnum > 0 and not attisdropped order by attnum",
@@ -180,7 +180,7 @@ def rows_of(connection: psycopg.Connection, kind: str, table: str) -> Counter[Ro
 
 
 def _alike(text: str | None, type_: str) -> str | None:
-    """Floating numbers are compared as such, in the precision that they have; blanks at the end of a char are none."""
+    """Normalize: floats are compared with their own precision, and trailing blanks of a char are removed."""
     match type_.partition("(")[0]:
         case "real" if text is not None:
             return repr(struct.unpack("f", struct.pack("f", float(text)))[0])
@@ -192,10 +192,10 @@ def _alike(text: str | None, type_: str) -> str | None:
 
 
 def filed(connection: psycopg.Connection, place: Path, batch: int, kind: str) -> Counter[Row]:
-    """The rows in the files of a batch, read without any code of ours."""
+    """Return the rows in the files of a batch, read without sereno's code."""
     objects = connection.execute("select object from sereno.archive_files where batch_id = %s", [batch]).fetchall()
-    said = connection.execute("select columns from sereno.archive_batches where id = %s", [batch]).fetchall()[0][0]
-    types = [column["type"] for column in said]
+    columns = connection.execute("select columns from sereno.archive_batches where id = %s", [batch]).fetchall()[0][0]
+    types = [column["type"] for column in columns]
     found: Counter[Row] = Counter()
     for (name,) in objects:
         table = pq.read_table(place / name)
@@ -212,7 +212,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def as_text(value: Any) -> str | None:
-    """A value of a file as PostgreSQL writes it."""
+    """Return a value of a file as PostgreSQL writes it."""
     match value:
         case None | str():
             return value
@@ -234,7 +234,7 @@ def as_text(value: Any) -> str | None:
 
 
 def places_of(connection: psycopg.Connection) -> Counter[str]:
-    """How many batches are in which state."""
+    """Count the batches by state."""
     rows = connection.execute(
         "select case when dropped_at is not null then 'dropped' "
         "when verified_at is not null then 'verified' else 'moved' end from sereno.archive_batches"

@@ -1,4 +1,4 @@
-"""A real store of objects, and a bad one before it."""
+"""A real object store, and a faulty proxy in front of it."""
 
 import os
 import uuid
@@ -14,13 +14,13 @@ from moto.server import ThreadedMotoServer
 from sereno.archive import storage as module
 from tests.archive.faulty_storage import FaultyStore
 
-# What must never be read anywhere.
+# A secret that must not appear anywhere.
 CANARIES = {"AWS_ACCESS_KEY_ID": "CANARYKEYID0123456789", "AWS_SECRET_ACCESS_KEY": "canary+secret/0123456789abcdef"}
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """`url`: as a setting says it. `store`: between us and it."""
+    """`url`: as in the settings. `store`: the proxy between sereno and the bucket."""
 
     url: str
     name: str
@@ -28,7 +28,7 @@ class Bucket:
     endpoint: str
 
     def copied(self, directory: Path) -> Path:
-        """All of it, past the bad store and without any code of ours."""
+        """Copy all objects, without the proxy and without sereno's code."""
         client = self._client()
         for each in client.list_objects_v2(Bucket=self.name).get("Contents", []):
             path = directory / each["Key"].removeprefix("cold/")
@@ -45,7 +45,7 @@ class Bucket:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, int]]:
-    """S3's protocol, spoken by a real server."""
+    """A real server of the S3 protocol."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     yield server.get_host_and_port()
@@ -54,7 +54,7 @@ def s3_server() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def bucket(s3_server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """A bucket of the test's own; what goes wrong is tried once more and no oftener."""
+    """A bucket of the test's own; a failed request is retried once."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     store = FaultyStore(s3_server)

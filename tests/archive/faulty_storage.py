@@ -1,4 +1,4 @@
-"""A store that fails, cuts, changes and lies: a proxy before a real one, as bad as it is told to be."""
+"""A faulty store: a proxy in front of a real one that fails, cuts, changes and delays on demand."""
 
 import http.client
 import socket
@@ -20,24 +20,24 @@ Fault: TypeAlias = Literal[
     "reset on the way in",
     "reset on the way out",
     "late",
-    "slow to answer",
+    "slow to respond",
     "slow on the way out",
     "forbidden",
     "unavailable",
 ]
-# Pauses of a slow one: before it hangs up, and between two pieces of which it sends fifty.
+# Seconds of pauses: before a slow store hangs up, and between two of the fifty pieces it sends.
 LONG, SHORT = 3.0, 0.2
-# Bytes for which one that is late needs such a pause.
+# Bytes after which a slow store pauses.
 LATE_BYTES = 1000
 
 
 class FaultyStore:
-    """Listens on loopback; `fault` holds for requests that begin from now on."""
+    """Listens on loopback; `fault` applies to requests that begin from now on."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
         self.fault: Fault | None = None
-        # Only these, where it is not everything: the end of a name, a method.
+        # Restricts the fault: the end of a name, a method.
         self.only: str = ""
         self.method: str = ""
         self.served = 0
@@ -78,14 +78,14 @@ class _Forwarding(BaseHTTPRequestHandler):
     faulty: FaultyStore
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Nothing: a test that fails says enough."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:
         fault = self._begun()
         if fault is None or not self._refused(fault):
             self._answer(*self._ask(b""), fault)
 
-    do_HEAD = do_GET  # noqa: N815 - as the library wants it
+    do_HEAD = do_GET  # noqa: N815 - required by the library
 
     def do_PUT(self) -> None:
         fault = self._begun()
@@ -107,36 +107,36 @@ class _Forwarding(BaseHTTPRequestHandler):
                 return
         self._answer(*self._ask(body), fault)
 
-    do_POST = do_PUT  # noqa: N815 - as the library wants it
-    do_DELETE = do_GET  # noqa: N815 - as the library wants it
+    do_POST = do_PUT  # noqa: N815 - required by the library
+    do_DELETE = do_GET  # noqa: N815 - required by the library
 
     def _begun(self) -> Fault | None:
         self.faulty.served += 1
         return self.faulty.fault_of(self.command, self.path)
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        """What the real store says."""
+        """Return the response of the real store."""
         connection = http.client.HTTPConnection(*self.faulty.target, timeout=30)
         try:
-            # A checksum of what was sent would be of another content.
+            # The checksum header would not match the changed content.
             left_out = ("host", "content-length", "content-md5", "x-amz-content-sha256", "x-amz-checksum-sha256")
             headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
             connection.request(self.command, self.path, body or None, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-            return answer.status, answer.getheaders(), content
+            response = connection.getresponse()
+            content = response.read()
+            return response.status, response.getheaders(), content
         finally:
             connection.close()
 
     def _refused(self, fault: Fault) -> bool:
         match fault:
             case "forbidden":
-                # Some stores repeat what they were sent.
+                # Some stores repeat the request's credentials.
                 repeated = " ".join([self.headers["Authorization"], *map(str, self.headers.values())])
                 self._answer(403, [], f"<Error>AccessDenied {repeated}</Error>".encode(), None)
             case "unavailable":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>", None)
-            case "slow to answer":
+            case "slow to respond":
                 time.sleep(LONG)
                 self._reset()
             case _:
@@ -182,16 +182,16 @@ class _Forwarding(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _reset(self) -> None:
-        """Without a goodbye."""
+        """Reset the connection."""
         opened = cast(socket.socket, self.connection)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
-        # Its files would say goodbye first.
+        # Closing the files would end the connection cleanly.
         opened.shutdown(socket.SHUT_RD)
         opened.close()
 
 
 def _changed(content: bytes) -> bytes:
-    """One bit of it."""
+    """Flip one bit."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]

@@ -1,4 +1,4 @@
-"""What tests of the archive's other end share: bring something back, and look whether it is what it was."""
+"""Steps shared by restore tests: restore rows and compare them with the originals."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,17 +14,17 @@ from sereno.archive.restore_store import Span
 from sereno.archive.storage import Storage
 from sereno.database.driver import drive
 
-# Whatever is old is older than this.
+# An age above every retention.
 EVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def bring_back(app: Sereno, place: Path, kind: str, *keys: object, **more: Any) -> RestoreResult:
-    """Those of these keys, or all of them."""
+    """Restore rows with these keys, or all of them."""
     span = Span(keys=[str(key) for key in keys]) if keys else Span(to_at=EVER)
     options = {name: more.pop(name) for name in ("yes", "actor") if name in more}
-    asked = RestoreRequest(kind, span, **more)
-    asked.check()
-    with closing(restore.restore(asked, cold(place), lambda *_: None, **options)) as plan:
+    request = RestoreRequest(kind, span, **more)
+    request.check()
+    with closing(restore.restore(request, cold(place), lambda *_: None, **options)) as plan:
         return drive(plan, app.database.run)
 
 
@@ -33,7 +33,7 @@ def cold(place: Path) -> Storage:
 
 
 def digests(connection: psycopg.Connection, *tables: str) -> dict[str, list[str]]:
-    """Of every row of some tables, as PostgreSQL writes them."""
+    """Return a digest of every row of some tables, as PostgreSQL writes them."""
     return {
         table: [row[0] for row in connection.execute(f"select md5(t::text) from {table} t order by 1".encode())]
         for table in tables

@@ -1,4 +1,4 @@
-"""What is old leaves for files that were read back; until then nothing of it is gone, and nothing is there twice."""
+"""Old rows leave for files that were read back; until then none is lost, and none exists twice."""
 
 import logging
 import tempfile
@@ -44,7 +44,7 @@ def place() -> Iterator[Path]:
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The events that were told as errors."""
+    """Return the events that were logged as errors."""
     return [record.event for record in caplog.records if record.levelno == logging.ERROR]  # type: ignore[attr-defined]
 
 
@@ -53,7 +53,7 @@ def objects(place: Path) -> list[str]:
 
 
 def occupy(place: Path) -> None:
-    """A file where a directory should be."""
+    """Put a file where the directory should be."""
     place.write_text("not a directory")
 
 
@@ -65,7 +65,7 @@ def mode(place: Path) -> int:
     return place.stat().st_mode
 
 
-async def test_everything_old_becomes_verified_files_and_leaves(
+async def test_old_rows_become_verified_files_and_leave(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
@@ -108,7 +108,7 @@ async def test_a_second_run_finds_nothing_to_do(app: Sereno, connection: psycopg
     assert everything(connection, place) == before
 
 
-async def test_a_batch_is_kept_for_its_grace(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_batch_is_held_for_its_grace_period(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 10)
     advance(connection, 40 * DAY)
     working = archiver(app, place, archive_grace_days=7)
@@ -121,14 +121,14 @@ async def test_a_batch_is_kept_for_its_grace(app: Sereno, connection: psycopg.Co
     assert (await working.export()).dropped == 2
 
 
-async def test_only_what_is_wanted_is_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_only_the_configured_kinds_are_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
     await archiver(app, place, archive_kinds=["logs", "fires"]).move()
     assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"logs", "fires"}
 
 
-async def test_what_has_no_retention_stays(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_rows_without_a_retention_stay(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
     await archiver(
@@ -139,7 +139,7 @@ async def test_what_has_no_retention_stays(app: Sereno, connection: psycopg.Conn
     assert one(connection, "select count(*) from sereno.history") == 31
 
 
-async def test_a_batch_of_many_files_is_cut_without_a_seam(
+async def test_a_batch_is_split_into_files_without_loss(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FILE_ROWS", 100)
@@ -148,7 +148,7 @@ async def test_a_batch_of_many_files_is_cut_without_a_seam(
     advance(connection, 40 * DAY)
     working = archiver(app, place)
     await working.move()
-    # Pages without a row are a file without a row.
+    # Pages without rows become a file without rows.
     held = one(connection, "select held_in from sereno.archive_batches where kind = 'jobs'")
     gone = connection.execute(
         f"delete from sereno_archive.{held} where ctid < '(10,0)' returning id".encode()
@@ -170,7 +170,7 @@ async def test_a_batch_of_many_files_is_cut_without_a_seam(
     assert after - before == Counter()
 
 
-async def test_a_file_is_read_by_everybody(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_file_is_readable_by_other_libraries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_tenders(connection, 3000)
     (expected,) = [connection.execute("select array_agg(code order by code, part) from public.tenders").fetchone()]
     advance(connection, 40 * DAY)
@@ -195,7 +195,7 @@ async def test_a_file_is_read_by_everybody(app: Sereno, connection: psycopg.Conn
     assert found[3] == pytest.approx(1000)
 
 
-async def test_a_manifest_tells_enough_to_trust_its_file(
+async def test_a_manifest_is_enough_to_verify_its_file(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_tenders(connection, 20)
@@ -204,18 +204,18 @@ async def test_a_manifest_tells_enough_to_trust_its_file(
     await working.move()
     await working.export()
     name = one(connection, "select object from sereno.archive_files")
-    told = manifest.decode((place / manifest.name_of(name)).read_bytes())
-    assert (told.object, told.kind, told.source) == (name, "public.tenders", "public.tenders")
-    assert (told.rows, told.bytes) == (20, (place / name).stat().st_size)
-    assert told.sha256 == parquet.sha256(place / name)
-    assert parquet.checksums(place / name, told.key_columns) == (20, told.keys_hash, told.content_hash)
-    assert (told.key_columns, told.time_column) == (["code", "part"], "published_at")
-    assert {column.name: column.type for column in told.columns}["price"] == "numeric(12,2)"
-    assert told.from_at is not None
-    assert abs(told.from_at - one(connection, "select sereno.now()")) < timedelta(days=41)
+    stored = manifest.decode((place / manifest.name_of(name)).read_bytes())
+    assert (stored.object, stored.kind, stored.source) == (name, "public.tenders", "public.tenders")
+    assert (stored.rows, stored.bytes) == (20, (place / name).stat().st_size)
+    assert stored.sha256 == parquet.sha256(place / name)
+    assert parquet.checksums(place / name, stored.key_columns) == (20, stored.keys_hash, stored.content_hash)
+    assert (stored.key_columns, stored.time_column) == (["code", "part"], "published_at")
+    assert {column.name: column.type for column in stored.columns}["price"] == "numeric(12,2)"
+    assert stored.from_at is not None
+    assert abs(stored.from_at - one(connection, "select sereno.now()")) < timedelta(days=41)
 
 
-async def test_the_same_rows_are_the_same_file(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_the_same_rows_make_the_same_file(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_tenders(connection, 500)
     advance(connection, 40 * DAY)
     working = archiver(app, place, TENDERS, archive_grace_days=7)
@@ -231,7 +231,7 @@ async def test_the_same_rows_are_the_same_file(app: Sereno, connection: psycopg.
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cut", "longer"])
-async def test_a_file_that_is_not_there_any_more_is_written_again(
+async def test_a_missing_file_is_written_again(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture, harm: str
 ) -> None:
     add_everything(connection)
@@ -261,7 +261,7 @@ async def test_a_file_that_is_not_there_any_more_is_written_again(
     assert everything(connection, place) == before
 
 
-async def test_a_table_that_was_changed_after_its_files_is_never_dropped(
+async def test_a_table_changed_after_its_export_is_never_dropped(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_logs(connection, 5)
@@ -284,21 +284,21 @@ async def test_a_table_that_was_changed_after_its_files_is_never_dropped(
         assert one(connection, f"select count(*) from sereno_archive.{held}") == 6
         assert "do not hold" in one(connection, "select error from sereno.archive_batches where kind = 'logs'")
     assert places_of(connection) == {"verified": 1, "dropped": 2}
-    # As many rows, and yet not the same ones.
+    # The same number of rows, but other rows.
     first = one(connection, f"select min(id) from sereno_archive.{held}")
     connection.execute(f"delete from sereno_archive.{held} where id = {first}".encode())
     assert len((await working.export()).problems) == 1
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 5
 
 
-async def test_one_batch_that_fails_holds_up_no_other(
+async def test_a_failing_batch_does_not_stop_the_others(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_logs(connection, 5)
     advance(connection, 40 * DAY)
     working = archiver(app, place)
     await working.move()
-    # One whose table is gone before it was planned, and others that cannot be written any more.
+    # One whose table disappeared before it was planned, and others that cannot be written.
     held = one(connection, "select held_in from sereno.archive_batches")
     connection.execute(f"drop table sereno_archive.{held}".encode())
     for number in range(module.DOWN_AFTER + 1):
@@ -318,7 +318,7 @@ async def test_one_batch_that_fails_holds_up_no_other(
     assert places_of(connection) == {"moved": module.DOWN_AFTER + 2, "dropped": 2}
 
 
-async def test_a_view_of_somebody_on_a_batch_keeps_it_and_no_other(
+async def test_a_view_on_a_batch_keeps_only_that_batch(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_logs(connection, 5)
@@ -337,7 +337,7 @@ async def test_a_view_of_somebody_on_a_batch_keeps_it_and_no_other(
     assert one(connection, "select count(*) from sereno.archive_batches where error is not null") == 0
 
 
-async def test_a_table_that_is_being_read_is_dropped_another_time(
+async def test_a_table_that_is_being_read_is_dropped_later(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_logs(connection, 5)
@@ -352,7 +352,7 @@ async def test_a_table_that_is_being_read_is_dropped_another_time(
     assert (await working.export()).dropped == 1
 
 
-async def test_a_place_without_room_is_told_and_nothing_is_dropped(
+async def test_a_full_storage_is_reported_and_nothing_is_dropped(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_everything(connection)
@@ -376,7 +376,7 @@ async def test_a_place_without_room_is_told_and_nothing_is_dropped(
     )
 
 
-async def test_another_place_gets_what_the_first_one_still_owes(
+async def test_a_new_storage_gets_the_remaining_files(
     app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:
     add_everything(connection)
@@ -394,9 +394,7 @@ async def test_another_place_gets_what_the_first_one_still_owes(
     assert everything(connection, other) == before
 
 
-async def test_files_are_readable_by_their_owner_alone(
-    app: Sereno, connection: psycopg.Connection, place: Path
-) -> None:
+async def test_files_are_readable_only_by_their_owner(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 1)
     advance(connection, 40 * DAY)
     working = archiver(app, place)
@@ -405,9 +403,7 @@ async def test_files_are_readable_by_their_owner_alone(
     assert mode(place) & 0o077 == 0
 
 
-async def test_figures_of_files_are_those_of_their_rows(
-    app: Sereno, connection: psycopg.Connection, place: Path
-) -> None:
+async def test_the_counts_of_files_equal_their_rows(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 101, 50)
     advance(connection, 40 * DAY)
     working = archiver(app, place)
@@ -421,18 +417,18 @@ async def test_figures_of_files_are_those_of_their_rows(
     assert filed(connection, place, batch, "jobs").total() == 50
 
 
-async def test_words_of_progress_end_below_the_whole(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_progress_stays_below_one(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
-    said: list[float] = []
+    fractions: list[float] = []
     working = archiver(app, place, TENDERS)
-    await working.move(lambda fraction, _words: said.append(fraction))
-    await working.export(lambda fraction, _words: said.append(fraction))
-    assert said
-    assert all(0 <= fraction < 1 for fraction in said)
+    await working.move(lambda fraction, _words: fractions.append(fraction))
+    await working.export(lambda fraction, _words: fractions.append(fraction))
+    assert fractions
+    assert all(0 <= fraction < 1 for fraction in fractions)
 
 
-async def test_an_event_waits_for_its_deliveries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_an_event_leaves_after_its_deliveries(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     event = add_event(connection)
     connection.execute(
         "insert into sereno.deliveries (event_id, recipient_id, channel, state, due_at) "
@@ -451,7 +447,7 @@ async def test_an_event_waits_for_its_deliveries(app: Sereno, connection: psycop
     assert {row[0] for row in connection.execute("select kind from sereno.archive_batches")} == {"deliveries", "events"}
 
 
-async def test_a_refused_table_is_told_and_the_others_leave(
+async def test_a_refused_table_is_reported_and_the_others_leave(
     app: Sereno, connection: psycopg.Connection, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_tenders(connection, 5)
@@ -468,7 +464,7 @@ async def test_a_refused_table_is_told_and_the_others_leave(
     assert moved.rows == 5
 
 
-async def test_whoever_reads_the_history_makes_nobody_wait_for_long(
+async def test_a_reader_of_the_history_does_not_delay_writers_for_long(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 1)
@@ -486,7 +482,7 @@ async def test_whoever_reads_the_history_makes_nobody_wait_for_long(
     assert everything(connection, place) == before
 
 
-async def test_a_machine_without_room_for_a_file_says_so(
+async def test_a_full_local_disk_is_reported(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_logs(connection, 5)
@@ -501,7 +497,7 @@ async def test_a_machine_without_room_for_a_file_says_so(
     assert (await working.export()).dropped == 1
 
 
-async def test_letters_of_another_encoding_are_letters(server_url: str, place: Path) -> None:
+async def test_a_database_in_another_encoding_is_archived(server_url: str, place: Path) -> None:
     name = f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as elsewhere:
         elsewhere.execute(f"create database {name} template template0 encoding 'LATIN1' locale 'C'".encode())

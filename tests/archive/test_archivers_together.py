@@ -1,4 +1,4 @@
-"""The archive among others: beside another one, beside those who clean up, as jobs of a worker, in another schema."""
+"""The archiver with others: a second archiver, maintenance, as jobs of a worker, in another schema."""
 
 import asyncio
 import threading
@@ -41,17 +41,17 @@ def place() -> Iterator[Path]:
         yield path
 
 
-# Beside another one
+# Two archivers
 
 
-async def test_two_of_them_at_once_do_the_work_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_two_archivers_do_the_work_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection, 50)
     before = everything(connection, place)
     advance(connection, 60 * DAY)
     both = [archiver(app, place, TENDERS) for _ in range(2)]
     moved = await asyncio.gather(*(each.move() for each in both))
     assert everything(connection, place) == before
-    # A day that the other one has just taken may be told as one that is being read.
+    # A partition that the other one has just moved may be reported as being read.
     assert [problem for each in moved for problem in each.problems] == []
     await both[0].move()
     exported = await asyncio.gather(*(each.export() for each in both))
@@ -63,13 +63,13 @@ async def test_two_of_them_at_once_do_the_work_once(app: Sereno, connection: psy
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
-async def test_two_that_write_another_content_do_not_harm_each_other(
+async def test_two_archivers_with_different_files_do_not_conflict(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, number, turn = parquet.write, iter(range(1000)), threading.Lock()
 
     def differently(url: str, select: str, file: Path, rising: Any, facts: Any) -> None:
-        """As another version of it would."""
+        """Write as another version would."""
         with turn:
             mine = str(next(number))
         write(url, select, file, rising, facts | {"version": mine})
@@ -89,7 +89,7 @@ async def test_two_that_write_another_content_do_not_harm_each_other(
     assert [name for name, sha256 in files if parquet.sha256(place / name) != sha256] == []
 
 
-async def test_one_that_is_cancelled_loses_nothing(
+async def test_a_cancelled_archiver_loses_nothing(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, begun, go = parquet.write, threading.Event(), threading.Event()
@@ -117,11 +117,11 @@ async def test_one_that_is_cancelled_loses_nothing(
     assert set(places_of(connection)) == {"dropped"}
 
 
-# Beside those who clean up
+# With maintenance
 
 
 async def clean_up(app: Sereno, **settings: Any) -> None:
-    """What workers and schedulers do once an hour."""
+    """Run the hourly maintenance of workers and schedulers."""
     line = Line(app.database.url, app.settings, "test")
     chosen: Settings = msgspec.structs.replace(app.settings, **settings)
     await do_all(line, [*housekeeping.duties(chosen), fires_duty(chosen)])
@@ -135,7 +135,7 @@ def left(connection: psycopg.Connection) -> dict[str, int]:
     return {table: one(connection, f"select count(*) from sereno.{table}") for table in tables}
 
 
-async def test_what_the_archive_takes_is_left_to_it(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_maintenance_leaves_archived_kinds_to_the_archiver(app: Sereno, connection: psycopg.Connection) -> None:
     add_everything(connection)
     advance(connection, 60 * DAY)
     before = left(connection)
@@ -147,7 +147,7 @@ async def test_what_the_archive_takes_is_left_to_it(app: Sereno, connection: psy
     assert left(connection) == {"history_done": 3, "history_dead": 0, "attempts": 6, "fires": 0, "logs": 0}
 
 
-async def test_off_and_on_and_off_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_the_archive_can_be_switched_off_and_on(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
     on = archiver(app, place)
@@ -155,7 +155,7 @@ async def test_off_and_on_and_off_again(app: Sereno, connection: psycopg.Connect
     add_logs(connection, 7)
     advance(connection, 60 * DAY)
     await clean_up(app)
-    assert left(connection)["logs"] == 0, "nobody archives"
+    assert left(connection)["logs"] == 0, "the archive is off"
     assert one(connection, "select count(*) from sereno_archive.logs_1") == 5, "what has left stays where it is"
     assert (await on.export()).rows == 5
 
@@ -171,7 +171,7 @@ def cycles(app: Sereno) -> dict[str, str]:
     return {row.key: row.state for row in app.schedules.list() if row.key in CYCLES}
 
 
-def test_cycles_are_declared_where_there_is_an_archive(database_url: str, place: Path) -> None:
+def test_cycles_are_declared_if_there_is_an_archive(database_url: str, place: Path) -> None:
     off, on, own = Sereno(database_url), archived(database_url, place), Sereno(database_url)
     off.schedules.synchronise()
     assert cycles(off) == {}
@@ -186,9 +186,9 @@ def test_cycles_are_declared_where_there_is_an_archive(database_url: str, place:
         app.close()
 
 
-async def test_a_worker_does_the_work(database_url: str, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_worker_runs_both_cycles(database_url: str, connection: psycopg.Connection, place: Path) -> None:
     add_everything(connection)
-    # Above the numbers of those that we have made up.
+    # Above the ids of the generated jobs.
     connection.execute("select setval(pg_get_serial_sequence('sereno.jobs', 'id'), 1000000)")
     before = everything(connection, place)
     advance(connection, 60 * DAY)
@@ -201,17 +201,17 @@ async def test_a_worker_does_the_work(database_url: str, connection: psycopg.Con
             until(lambda job=job: state(connection, job) == "succeeded")  # type: ignore[misc]
 
     async with app.working():
-        # Elsewhere: whoever looks at the history waits for a day to leave, which is done in this loop.
+        # In a thread: a query of the history waits for the move of a partition, which runs in this loop.
         await asyncio.to_thread(work)
     after = everything(connection, place)
-    # The two jobs, and what was said meanwhile.
+    # The two jobs, and what was logged in the meantime.
     assert before - after == {}
     assert {kind for kind, _ in after - before} <= {"jobs", "logs"}
     assert set(places_of(connection)) == {"dropped"}
     await app.aclose()
 
 
-async def test_a_job_that_could_not_verify_says_so_and_comes_back(
+async def test_a_job_that_could_not_verify_fails_and_is_retried(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:
     add_logs(connection, 5)
@@ -229,14 +229,14 @@ async def test_a_job_that_could_not_verify_says_so_and_comes_back(
 
 
 def occupy(place: Path) -> None:
-    """A file where a directory should be."""
+    """Put a file where the directory should be."""
     place.write_text("not a directory")
 
 
-# Elsewhere
+# Other schemas and databases
 
 
-async def test_another_schema_has_an_archive_of_its_own(
+async def test_another_schema_has_its_own_archive(
     database_url: str, connection: psycopg.Connection, place: Path
 ) -> None:
     elsewhere = Sereno(database_url, schema="other")
@@ -267,7 +267,7 @@ async def test_another_schema_has_an_archive_of_its_own(
     await elsewhere.aclose()
 
 
-async def test_a_password_in_the_address_reaches_postgresql_alone(
+async def test_a_password_in_the_address_is_not_in_errors(
     database_url: str, connection: psycopg.Connection, place: Path, tmp_path: Path
 ) -> None:
     add_logs(connection, 3)
@@ -277,15 +277,15 @@ async def test_a_password_in_the_address_reaches_postgresql_alone(
     await working.move()
     exported = await working.export()
     assert (exported.problems, exported.rows) == ([], 3)
-    nobody = "postgresql://ann:canary@127.0.0.1:1/shop"
+    unreachable = "postgresql://ann:canary@127.0.0.1:1/shop"
     with pytest.raises(parquet.InvalidParquetFile) as refused:
-        parquet.write(nobody, "select 1", tmp_path / "file", [], {})
+        parquet.write(unreachable, "select 1", tmp_path / "file", [], {})
     assert "canary" not in str(refused.value)
     await app.aclose()
 
 
-def test_whatever_is_no_file_is_told_as_such(tmp_path: Path) -> None:
-    """The library panics over some of them."""
+def test_a_corrupt_file_is_reported_as_invalid(tmp_path: Path) -> None:
+    """The library panics on some of them."""
     table = pa.table({"a": list(range(1000)), "b": [str(number) for number in range(1000)]})
     pq.write_table(table, tmp_path / "good")
     good, bad = (tmp_path / "good").read_bytes(), tmp_path / "bad"

@@ -1,4 +1,4 @@
-"""A file is verified by all that it holds: one value that differs from the table, and nothing is dropped."""
+"""A file is verified by its whole contents: if one value differs from the table, nothing is dropped."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -25,7 +25,7 @@ def place() -> Iterator[Path]:
 
 
 def change_value(file: Path, name: str, *, swap: bool = False) -> None:
-    """Of one row, or swapped between two; the file keeps its keys, its columns and their types."""
+    """Change one value, or swap two; the file keeps its keys, its columns and their types."""
     table = pq.read_table(file)
     column = table.column(name)
     values = column.to_pylist()
@@ -35,10 +35,10 @@ def change_value(file: Path, name: str, *, swap: bool = False) -> None:
     pq.write_table(changed.replace_schema_metadata(table.schema.metadata), file)
 
 
-async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
+async def test_a_file_with_one_different_value_is_refused(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever went wrong between the table and the file, in each column in turn."""
+    """For an error between the table and the file, in each column in turn."""
     add_tenders(connection, 20)
     connection.execute(
         "update public.tenders set published_at = published_at - part * interval '1 microsecond', "
@@ -74,7 +74,7 @@ async def test_a_file_with_one_other_value_is_refused_and_nothing_is_dropped(
     assert (done.problems, done.files, done.dropped) == ([], 1, 1)
 
 
-async def test_a_table_that_was_changed_after_its_files_is_not_dropped(
+async def test_a_table_changed_after_its_export_is_not_dropped(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_tenders(connection, 20)
@@ -126,7 +126,7 @@ async def test_every_type_has_the_same_checksum_in_the_table_and_in_the_file(
 async def test_keys_of_a_users_own_types_are_compared_in_the_order_of_their_index(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
-    """Whatever operator a user has given the same name: here one that finds nothing equal or greater."""
+    """Even if a user has defined an operator of the same name: here one that finds nothing equal or greater."""
     connection.execute("create type public.size as enum ('small', 'medium', 'large')")
     connection.execute(
         "create function public.never(public.size, public.size) returns boolean language sql as 'select false'"

@@ -1,4 +1,4 @@
-"""Whatever a row holds, a file of it holds the same: every type, every key, values that no calendar has."""
+"""A file holds the same values as its rows: every type, every key, dates outside any calendar."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from tests.archive.archive_steps import DAY, archiver, cold_place, everything, f
 from tests.facts import advance, one
 
 OLD = 30.0 * DAY
-# Each in an order that differs from the order of its texts, where there is one.
+# Each in an order that differs from the order of its texts, where possible.
 KEYS = {
     "smallint": "9, 10, -1",
     "integer": "9, 10, -1",
@@ -64,7 +64,7 @@ def place() -> Iterator[Path]:
 
 
 def add_tables(connection: psycopg.Connection) -> list[OwnTable]:
-    """One for each type of a key."""
+    """Add a table for each type of key."""
     connection.execute(TYPES.encode())
     tables = []
     for number, (type_, values) in enumerate(KEYS.items()):
@@ -100,7 +100,7 @@ STRANGE = {
 }
 
 
-async def test_the_manners_of_a_server_change_no_file(
+async def test_server_settings_do_not_change_a_file(
     app: Sereno, connection: psycopg.Connection, place: Path, server_url: str
 ) -> None:
     tables = add_tables(connection)
@@ -145,7 +145,7 @@ VALUES = {
     "mood": ["happy", None],
     "even": ["2", None],
     "pair": ['(1,"a ""b""")', None],
-    "name": ["somebody", None],
+    "name": ["postgres", None],
     '"char"': ["x", None],
     "time with time zone": ["12:00:00+02", None],
     "point": ["(1,2)", None],
@@ -174,7 +174,7 @@ async def test_a_value_may_be_of_any_type(
         assert found == (pq.read_metadata(place / name).num_rows,)
 
 
-async def test_types_that_parquet_knows_stay_what_they_are(
+async def test_types_with_a_parquet_equivalent_keep_their_type(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     connection.execute(
@@ -192,13 +192,13 @@ async def test_types_that_parquet_knows_stay_what_they_are(
     assert {field.name: field.type for field in schema} == {
         "id": pa.int64(), "at": pa.timestamp("us", "UTC"), "a": pa.timestamp("us"), "b": pa.date32(), "c": pa.float32(),
         "d": pa.float64(), "e": pa.bool_(), "f": pa.binary(), "g": pa.int16(), "h": pa.int32(), "i": pa.string(),
-        # No instant of Parquet means this one.
+        # Parquet has no equivalent of this instant.
         "forever": pa.string(),
     }  # fmt: skip
     assert one(connection, "select as_texts from sereno.archive_batches") == ["forever"]
 
 
-async def test_the_time_of_a_row_may_be_beyond_any_calendar(
+async def test_the_time_of_a_row_may_be_outside_the_calendar(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     connection.execute(
@@ -274,7 +274,7 @@ async def steps(
         assert one(connection, "select count(*) from sereno.archive_batches") == math.ceil(old / move_rows)
         assert (await working.export()).problems == []
         assert everything(connection, place, ["public.t"]) == before
-        # What is held and what was written are the same before anything is dropped.
+        # Held rows and written rows are equal before anything is dropped.
         for batch, rows_held in connection.execute("select id, rows from sereno.archive_batches").fetchall():
             assert filed(connection, place, batch, "public.t").total() == rows_held
         advance(connection, 2 * DAY)

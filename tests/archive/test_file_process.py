@@ -1,4 +1,4 @@
-"""Large files are written and checked by a process of their own: what it is told, and what goes on meanwhile."""
+"""Large files are written and checked by a separate process: its orders, and what runs in the meantime."""
 
 import asyncio
 import json
@@ -32,16 +32,16 @@ def place() -> Iterator[Path]:
 
 
 def writing(connection: psycopg.Connection) -> bool:
-    """Whether somebody sends rows of ours right now."""
-    asked = (
+    """Return whether a query of the archiver is sending rows."""
+    query = (
         "select exists (select from pg_stat_activity "
         "where datname = current_database() and starts_with(query, 'COPY (select n, pg_sleep'))"
     )
-    return bool(one(connection, asked))
+    return bool(one(connection, query))
 
 
 def writers() -> list[int]:
-    """The processes of ours that write."""
+    """Return the processes that write files."""
     found = subprocess.run(
         ["pgrep", "-P", str(os.getpid()), "-f", "sereno.archive.file_process"],
         check=False,
@@ -52,7 +52,7 @@ def writers() -> list[int]:
 
 
 def shown_of(pid: int) -> bytes:
-    """What others on the machine can read of a process."""
+    """Return what other users of the host can read of a process."""
     return Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
 
 
@@ -64,7 +64,7 @@ def rows_of_files(place: Path, kind: str) -> int:
     return sum(pq.read_table(file).num_rows for file in place.rglob(f"{kind}-*.parquet"))
 
 
-async def test_a_large_batch_leaves_through_a_process_of_its_own(
+async def test_a_large_batch_is_written_by_a_separate_process(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, started = subprocess.run, Counter[str]()
@@ -87,7 +87,9 @@ async def test_a_large_batch_leaves_through_a_process_of_its_own(
     assert rows_of_files(place, "jobs") == SMALL_ROWS
 
 
-async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg.Connection, tmp_path: Path) -> None:
+async def test_the_event_loop_runs_while_a_file_is_written(
+    database_url: str, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     slow = asyncio.create_task(
         asyncio.to_thread(file_process.write, SMALL_ROWS, database_url, SLEEPS, tmp_path / "file", [], {})
     )
@@ -100,26 +102,24 @@ async def test_meanwhile_the_loop_goes_on(database_url: str, connection: psycopg
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
-def test_what_went_wrong_is_told_in_the_same_words(database_url: str, tmp_path: Path, rows: int) -> None:
-    with pytest.raises(InvalidParquetFile, match="the rows could not be written to a file") as said:
+def test_an_error_in_the_process_is_reported_unchanged(database_url: str, tmp_path: Path, rows: int) -> None:
+    with pytest.raises(InvalidParquetFile, match="the rows could not be written to a file") as caught:
         file_process.write(
             rows, database_url, "select 1 / (n - n) from generate_series(1, 3) as n", tmp_path / "file", [], {}
         )
-    assert "division by zero" in str(said.value)
+    assert "division by zero" in str(caught.value)
 
 
 @pytest.mark.parametrize("rows", [1, SMALL_ROWS])
-def test_a_password_is_in_no_message_and_in_no_list_of_processes(
-    tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]
-) -> None:
-    nobody = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
+def test_a_password_is_in_no_message(tmp_path: Path, rows: int, capfd: pytest.CaptureFixture[str]) -> None:
+    unreachable = f"postgresql://ann:{CANARY}@127.0.0.1:1/shop"
     with pytest.raises(InvalidParquetFile) as refused:
-        file_process.write(rows, nobody, "select 1", tmp_path / "file", [], {})
+        file_process.write(rows, unreachable, "select 1", tmp_path / "file", [], {})
     assert CANARY not in str(refused.value)
     assert CANARY not in "".join(capfd.readouterr())
 
 
-async def test_what_the_machine_shows_of_it_holds_no_password(
+async def test_the_process_list_shows_no_password(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     url = database_url.replace("//postgres@", f"//postgres:{CANARY}@")

@@ -1,4 +1,4 @@
-"""The archive in the doctor's findings, in what needs a person, and among the invariants."""
+"""The archive in the doctor's findings, in the alert conditions, and among the invariants."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ARCHIVE = ("archive.unverified", "archive.behind")
 
 @pytest.fixture
 def app(database_url: str, tmp_path: Path) -> Iterator[Sereno]:
-    """One that archives into a directory."""
+    """An application that archives into a directory."""
     made = Sereno(database_url, archive_url=f"file://{tmp_path / 'archive'}", keep_deliveries_days=30)
     yield made
     made.close()
@@ -34,7 +34,7 @@ def conditions(app: Sereno, **options: str) -> dict[str, AlertCondition]:
 
 
 def check(app: Sereno) -> Check:
-    """The worst finding about the archive."""
+    """Return the worst finding about the archive."""
     found = [each for each in app.database.run(doctor(app.settings)) if each.name == "archive"]
     return max(found, key=lambda each: ("ok", "warn", "fail").index(each.level))
 
@@ -45,13 +45,13 @@ def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[str]]:
 
 
 def in_the_way(tmp_path: Path) -> Path:
-    """Where the directory of the files should be there is a file."""
+    """Put a file where the directory of the files should be."""
     place = tmp_path / "archive"
     place.write_text("in the way")
     return place
 
 
-def test_an_archive_that_keeps_up_needs_nobody(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_archive_that_keeps_up_has_no_findings(app: Sereno, connection: psycopg.Connection) -> None:
     assert (check(app).level, check(app).message) == ("ok", "keeps up")
     fill(connection)
     archive(app)
@@ -68,8 +68,8 @@ def test_without_an_archive_nothing_is_late(database_url: str, connection: psyco
     app.close()
 
 
-def test_what_should_have_left_two_days_ago(app: Sereno, connection: psycopg.Connection) -> None:
-    """A day leaves thirty days after its end; the archive has two nights for it."""
+def test_rows_that_are_two_days_late_are_reported(app: Sereno, connection: psycopg.Connection) -> None:
+    """A partition leaves thirty days after its end; the archive has two nights for it."""
     fill(connection, 32)
     assert conditions(app) == {}
     fill(connection, 34, first=100)
@@ -82,7 +82,7 @@ def test_what_should_have_left_two_days_ago(app: Sereno, connection: psycopg.Con
     assert conditions(app) == {}
 
 
-def test_a_batch_that_nobody_exports(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_batch_that_is_not_exported_is_reported(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection, 40)
     move(app)
     assert conditions(app) == {}
@@ -92,7 +92,7 @@ def test_a_batch_that_nobody_exports(app: Sereno, connection: psycopg.Connection
     assert conditions(app) == {}
 
 
-def test_dead_letters_and_log_lines_that_should_have_left(
+def test_late_dead_letters_and_log_lines_are_reported(
     database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     app = Sereno(database_url, archive_url=f"file://{tmp_path}", keep_dead_days=10, archive_kinds=["jobs"])
@@ -103,7 +103,7 @@ def test_dead_letters_and_log_lines_that_should_have_left(
     connection.execute("update sereno.history set state = 'dead', reason = 'x' where id = 1")
     assert one(connection, "select count(*) from sereno.history_dead") == 1
     assert set(conditions(app)) == {"archive.behind"}
-    # What somebody brought back is old because they wanted so.
+    # Restored rows are old on purpose.
     connection.execute(
         "insert into sereno.restored (kind, key, batch_id, digest, until) "
         "values ('jobs', '1', 1, '', now() + interval '1 day')"
@@ -112,7 +112,9 @@ def test_dead_letters_and_log_lines_that_should_have_left(
     app.close()
 
 
-def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_written_is_reported(
+    app: Sereno, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     fill(connection, 40)
     move(app)
     place = in_the_way(tmp_path)
@@ -130,8 +132,8 @@ def test_a_file_that_could_not_be_written(app: Sereno, connection: psycopg.Conne
     assert conditions(app) == {}
 
 
-async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -> None:
-    """Whoever watches for rules looks at the archive with the settings of its process."""
+async def test_an_alert_rule_can_use_the_archive(app: Sereno, connection: psycopg.Connection) -> None:
+    """The watcher of alert rules checks the archive with the settings of its process."""
     fill(connection, 40)
     watch = AlertWatcher(app.url, app.settings, lambda: True)
     seen = await watch._see(None)
@@ -157,7 +159,7 @@ async def test_a_rule_may_name_it(app: Sereno, connection: psycopg.Connection) -
         ("archive_verified", "has no file", "delete from sereno.archive_files"),
     ],
 )
-def test_a_promise_that_is_broken(
+def test_a_broken_invariant_is_reported(
     app: Sereno, connection: psycopg.Connection, promise: str, words: str, change: str
 ) -> None:
     fill(connection)
@@ -171,7 +173,7 @@ def test_a_promise_that_is_broken(
         assert any(words in each for each in found), found
 
 
-def test_a_dropped_batch_without_its_rows(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_dropped_batch_with_missing_rows_is_reported(app: Sereno, connection: psycopg.Connection) -> None:
     fill(connection)
     archive(app)
     advance(connection, 8 * A_DAY)
@@ -191,7 +193,7 @@ def test_a_table_beyond_the_window_is_not_counted(app: Sereno, connection: psyco
     assert set(broken(app, 30)) == {"archive_held"}
 
 
-def test_what_is_in_an_inbox_may_have_been_archived(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_inbox_item_may_refer_to_an_archived_delivery(app: Sereno, connection: psycopg.Connection) -> None:
     number = old_delivery(connection)
     connection.execute(
         "insert into sereno.inbox (recipient_id, delivery_id, event, title, body) "

@@ -1,4 +1,4 @@
-"""What hangs on archived rows leaves by pages, each a transaction of its own; an interrupted move goes on."""
+"""Children of archived rows are moved in pages, each a transaction of its own; an interrupted move continues."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,15 +24,15 @@ def place() -> Iterator[Path]:
 
 
 def sizes(connection: psycopg.Connection) -> list[int]:
-    """Rows of each batch of attempts."""
+    """Return the rows of each batch of attempts."""
     return [one(connection, f"select count(*) from sereno_archive.{held}") for held in one(connection, CHILDREN) or []]
 
 
 @pytest.mark.parametrize("state", ["succeeded", "dead"])
-async def test_the_attempts_of_archived_jobs_leave_by_pages(
+async def test_the_attempts_of_archived_jobs_are_moved_in_pages(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """Whole days of successes, and dead letters by their keys: each job has two attempts."""
+    """Whole partitions of successes, and dead letters by key: each job has two attempts."""
     monkeypatch.setattr(module, "MOVE_ROWS", PAGE)
     add_jobs(connection, 1, 28, state)
     advance(connection, 400 * DAY)
@@ -46,7 +46,7 @@ async def test_the_attempts_of_archived_jobs_leave_by_pages(
     assert (exported.problems, exported.rows) == ([], 28 + 56)
 
 
-async def test_a_move_that_was_interrupted_after_a_page_goes_on(
+async def test_an_interrupted_move_continues_after_the_last_page(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOVE_ROWS", PAGE)
@@ -62,7 +62,7 @@ async def test_a_move_that_was_interrupted_after_a_page_goes_on(
     working = archiver(app, place, archive_kinds=["jobs"])
     with pytest.raises(psycopg.errors.RaiseException, match="interrupted"):
         await working.move()
-    assert sizes(connection) == [10, 10], "pages before the interruption are kept"
+    assert sizes(connection) == [10, 10], "pages before the interruption stay moved"
     assert one(connection, "select children_after from sereno.archive_batches where not children_moved") == 10
     connection.execute("drop trigger refuse on sereno.attempts")
     await working.move()

@@ -1,4 +1,4 @@
-"""The archive as a person sees it: what is where, what waits, what failed; read from its catalogue alone."""
+"""Read models of the archive: what is where, what waits, what failed; read from its catalogue only."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -33,7 +33,7 @@ def length_of(place: Path) -> int:
     return sum(path.stat().st_size for path in place.rglob("*.parquet"))
 
 
-def test_off_and_empty(app: Sereno, connection: psycopg.Connection) -> None:
+def test_the_status_of_an_empty_archive(app: Sereno, connection: psycopg.Connection) -> None:
     found = app.database.run(archive.status(app.settings))
     assert (found.on, found.lag, found.overdue, found.failures, found.restored.value) == (False, 0.0, 0.0, [], 0)
     assert {kind.kind for kind in found.kinds} == {"jobs", "deliveries", "events", "fires", "logs"}
@@ -95,7 +95,7 @@ async def test_pages_of_batches_and_their_files(app: Sereno, connection: psycopg
     assert (place / detail.files[0].object).stat().st_size == detail.files[0].bytes
 
 
-async def test_what_failed_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_failures_are_listed(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
     working = archiver(app, place, archive_grace_days=7)
@@ -112,7 +112,7 @@ async def test_what_failed_is_told(app: Sereno, connection: psycopg.Connection, 
     assert shown.state == "failed"
 
 
-async def test_days_of_a_calendar(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_the_calendar_lists_the_days_of_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 2 * DAY)
     add_logs(connection, 2)
@@ -136,7 +136,7 @@ async def test_days_of_a_calendar(app: Sereno, connection: psycopg.Connection, p
         archive.days(began, began + timedelta(days=401))
 
 
-async def test_where_a_job_is(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_an_archived_job_is_located(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 3)
     add_jobs(connection, 10, 3)
     advance(connection, 60 * DAY)
@@ -148,7 +148,7 @@ async def test_where_a_job_is(app: Sereno, connection: psycopg.Connection, place
         return [(each.state, each.held, each.object is not None) for each in found]
 
     assert places(2) == [("waiting", True, False)], "moved, and in no file yet"
-    assert places(7) == [], "a table that is held can be looked at"
+    assert places(7) == [], "a held table is searched"
     await working.export()
     assert places(2) == [("verified", True, True)]
     assert places(7) == []
@@ -163,13 +163,11 @@ async def test_where_a_job_is(app: Sereno, connection: psycopg.Connection, place
             archive.whereabouts(kind, number)
 
 
-async def test_late_is_what_should_have_left_and_not_what_came_back(
-    app: Sereno, connection: psycopg.Connection, place: Path
-) -> None:
+async def test_restored_rows_do_not_count_as_overdue(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 20 * DAY)
     late = look(app, place)
-    assert late.overdue == pytest.approx(6 * DAY, abs=600), "14 days are kept"
+    assert late.overdue == pytest.approx(6 * DAY, abs=600), "14 days are retained"
     working = archiver(app, place)
     await working.move()
     await working.export()

@@ -1,4 +1,4 @@
-"""Questions to archived files: the right rows, once each; nothing else can be read, and nothing written."""
+"""Queries of archived files: the right rows, once each; nothing else can be read, and nothing written."""
 
 import csv
 from collections.abc import Iterator
@@ -39,27 +39,27 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable) -> None:
     assert [*moved.problems, *exported.problems] == []
 
 
-def asked(app: Sereno, place: Path | Storage, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
+def queried(app: Sereno, place: Path | Storage, question: str, span: Span = ALL) -> list[tuple[str | None, ...]]:
     where = cold(place) if isinstance(place, Path) else place
-    with QueryRows(where, app.database.run(views(span))) as answers:
-        return list(answers.texts(question)[1])
+    with QueryRows(where, app.database.run(views(span))) as rows:
+        return list(rows.texts(question)[1])
 
 
-async def test_the_rows_that_were_archived(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_query_returns_the_archived_rows(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 10)
     add_tenders(connection, 4)
     advance(connection, 60 * DAY)
     await archive(app, place, TENDERS)
-    assert asked(app, place, "select count(*), sum(id), min(args ->> 'n') from jobs") == [("10", "55", "1")]
+    assert queried(app, place, "select count(*), sum(id), min(args ->> 'n') from jobs") == [("10", "55", "1")]
     types = "typeof(any_value(price)), typeof(any_value(unit))"
-    found = asked(app, place, f"select sum(price), {types} from public.tenders;")
+    found = queried(app, place, f"select sum(price), {types} from public.tenders;")
     assert found == [("12.00", "DECIMAL(12,2)", "UUID")]
-    assert asked(app, place, "select count(*) from attempts join jobs on id = job_id where id = 3") == [("2",)]
-    assert asked(app, place, "with a as (select 1 as n) select n from a -- with a comment") == [("1",)]
-    assert {row[0] for row in asked(app, place, "show tables")} == {"attempts", "jobs"}
+    assert queried(app, place, "select count(*) from attempts join jobs on id = job_id where id = 3") == [("2",)]
+    assert queried(app, place, "with a as (select 1 as n) select n from a -- with a comment") == [("1",)]
+    assert {row[0] for row in queried(app, place, "show tables")} == {"attempts", "jobs"}
 
 
-async def test_a_row_that_is_in_two_files_shows_once_and_as_it_was_last(
+async def test_a_row_in_two_files_is_returned_once_in_its_last_state(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_jobs(connection, 1, 5)
@@ -78,13 +78,13 @@ async def test_a_row_that_is_in_two_files_shows_once_and_as_it_was_last(
     advance(connection, 31 * DAY)
     await archive(app, place, TENDERS)
     assert one(connection, "select sum(rows) from sereno.archive_files where kind = 'jobs'") == 6
-    assert asked(app, place, "select count(*), string_agg(reason, ',') from jobs") == [("5", "changed")]
-    assert asked(app, place, "select count(*), max(price) from public.tenders") == [("3", "7.00")]
-    assert asked(app, place, "select count(*), string_agg(reason, ',') from fires") == [("3", "changed")]
-    assert asked(app, place, "select count(*) from attempts") == [("10",)]
+    assert queried(app, place, "select count(*), string_agg(reason, ',') from jobs") == [("5", "changed")]
+    assert queried(app, place, "select count(*), max(price) from public.tenders") == [("3", "7.00")]
+    assert queried(app, place, "select count(*), string_agg(reason, ',') from fires") == [("3", "changed")]
+    assert queried(app, place, "select count(*) from attempts") == [("10",)]
 
 
-async def test_a_span_of_time_spares_the_other_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_time_span_skips_other_files(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     for _ in range(3):
         add_logs(connection, 2)
         advance(connection, 20 * DAY)
@@ -93,7 +93,7 @@ async def test_a_span_of_time_spares_the_other_files(app: Sereno, connection: ps
     span = Span(from_at=first + timedelta(days=10), to_at=first + timedelta(days=30))
     (view,) = app.database.run(views(span))
     assert len(view.objects) == 1
-    assert asked(app, place, "select count(*) from logs", span) == [("2",)]
+    assert queried(app, place, "select count(*) from logs", span) == [("2",)]
     assert app.database.run(views(Span(to_at=first - timedelta(days=1)))) == []
 
 
@@ -135,19 +135,19 @@ async def test_nothing_else_can_be_read_or_written(app: Sereno, connection: psyc
     await archive(app, place)
     file = place / one(connection, "select object from sereno.archive_files")
     content, out = file.read_bytes(), place / "out"
-    with QueryRows(cold(place), app.database.run(views(ALL))) as answers:
+    with QueryRows(cold(place), app.database.run(views(ALL))) as rows:
         for words in HOSTILE:
             question = words.replace("{out}", str(out)).replace("{file}", str(file))
             with pytest.raises(InvalidArguments):
-                list(answers.texts(question)[1])
+                list(rows.texts(question)[1])
             with pytest.raises(InvalidArguments):
-                list(answers.lines(question))
-        assert list(answers.texts("select count(*) from logs")[1]) == [("3",)]
+                list(rows.lines(question))
+        assert list(rows.texts("select count(*) from logs")[1]) == [("3",)]
     assert file.read_bytes() == content
     assert not out.exists()
 
 
-async def test_a_bucket_is_read_through_the_place(
+async def test_a_bucket_is_read_through_the_storage(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
 ) -> None:
     add_jobs(connection, 1, 200)
@@ -155,52 +155,58 @@ async def test_a_bucket_is_read_through_the_place(
     working = archiver(app, tmp_path, archive_url=bucket.url)
     await working.move()
     assert (await working.export()).problems == []
-    assert asked(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
-    with QueryRows(working.place, app.database.run(views(ALL))) as answers:
+    assert queried(app, working.place, "select count(*), sum(id) from jobs") == [("200", "20100")]
+    with QueryRows(working.place, app.database.run(views(ALL))) as rows:
         name = one(connection, "select object from sereno.archive_files where kind = 'jobs'")
         with pytest.raises(InvalidArguments):
-            list(answers.texts(f"select * from read_csv('archived://{name}.json')")[1])
+            list(rows.texts(f"select * from read_csv('archived://{name}.json')")[1])
         bucket.delete(name)
         with pytest.raises(ArchiveUnavailable, match="is not in the archive"):
-            list(answers.texts("select sum(hash(tags)), sum(hash(args)) from jobs")[1])
+            list(rows.texts("select sum(hash(tags)), sum(hash(args)) from jobs")[1])
 
 
-async def test_a_file_that_is_gone_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_missing_file_is_reported(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
     await archive(app, place)
     (place / one(connection, "select object from sereno.archive_files")).unlink()
     with pytest.raises(ArchiveUnavailable):
-        asked(app, place, "select * from logs")
+        queried(app, place, "select * from logs")
 
 
-async def test_what_json_has_no_words_for_is_null(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_values_without_a_json_equivalent_are_null(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     add_logs(connection, 1)
     advance(connection, 60 * DAY)
     await archive(app, place)
-    with QueryRows(cold(place), app.database.run(views(ALL))) as answers:
-        (line,) = answers.lines("select 'nan'::double as a, '-inf'::double as b, 'NaN' as c, null as d, 'ä' as e")
+    with QueryRows(cold(place), app.database.run(views(ALL))) as rows:
+        (line,) = rows.lines("select 'nan'::double as a, '-inf'::double as b, 'NaN' as c, null as d, 'ä' as e")
     assert msgspec.json.decode(line) == {"a": None, "b": None, "c": "NaN", "d": None, "e": "ä"}
 
 
-async def test_odd_names(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_table_with_an_odd_name_can_be_queried(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     name = '"Odd.one"."My ""table"" [*]"'
     connection.execute(f'create schema "Odd.one"; create table {name} ("Id" int primary key, "At" date, n numeric)')
     connection.execute(f"insert into {name} values (1, '2020-01-01', 1.5), (2, '2020-01-02', 'NaN')".encode())
     await archive(app, place, OwnTable(name, "At", 30.0 * DAY))
-    assert asked(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
+    assert queried(app, place, f'select "Id", n from {name} order by 1') == [("1", "1.5"), ("2", "nan")]
 
 
-async def test_a_directory_whose_name_is_a_pattern(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_directory_named_like_a_glob_pattern_can_be_queried(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     add_logs(connection, 3)
     advance(connection, 60 * DAY)
     odd = place.parent / "cold [ab]*"
     await archive(app, odd)
-    assert asked(app, odd, "select count(*) from logs") == [("3",)]
+    assert queried(app, odd, "select count(*) from logs") == [("3",)]
 
 
 @pytest.mark.parametrize("form", [".parquet", ".csv", ".jsonl"])
-async def test_an_export_holds_the_rows_of_its_time(
+async def test_an_export_has_the_rows_of_its_time_span(
     app: Sereno, connection: psycopg.Connection, place: Path, tmp_path: Path, form: str
 ) -> None:
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What was archived comes back as it was, once, for a while; and leaves again when nobody changed it."""
+"""Archived rows are restored unchanged, once, for a while; and are removed again if they have not changed."""
 
 import threading
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ async def archive(app: Sereno, place: Path, *tables: OwnTable, grace: int = 0) -
 
 
 @pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
-async def test_everything_comes_back_as_it_was(
+async def test_every_kind_is_restored_unchanged(
     app: Sereno, connection: psycopg.Connection, place: Path, grace: int
 ) -> None:
     add_everything(connection)
@@ -66,7 +66,7 @@ async def test_everything_comes_back_as_it_was(
     assert marks == sum(map(len, before.values()))
 
 
-async def test_a_move_leaves_them_alone_until_their_time_is_over(
+async def test_a_move_ignores_restored_rows_until_they_expire(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_everything(connection)
@@ -86,7 +86,7 @@ async def test_a_move_leaves_them_alone_until_their_time_is_over(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
-async def test_a_job_comes_with_its_attempts_and_alone(
+async def test_a_job_is_restored_with_only_its_own_attempts(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_jobs(connection, 1, 20)
@@ -102,7 +102,9 @@ async def test_a_job_comes_with_its_attempts_and_alone(
     assert one(connection, "select count(*) from sereno.attempts") == 4
 
 
-async def test_a_delivery_comes_with_its_receipts(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_delivery_is_restored_with_its_receipts(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     add_deliveries(connection, add_event(connection), count=3)
     advance(connection, 60 * DAY)
     await archive(app, place)
@@ -112,7 +114,7 @@ async def test_a_delivery_comes_with_its_receipts(app: Sereno, connection: psyco
     assert connection.execute("select distinct delivery_id from sereno.receipts").fetchall() == [(chosen,)]
 
 
-async def test_nothing_is_doubled(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_second_restore_makes_no_duplicates(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 5)
     advance(connection, 60 * DAY)
     await archive(app, place)
@@ -122,14 +124,16 @@ async def test_nothing_is_doubled(app: Sereno, connection: psycopg.Connection, p
     assert (outcome.brought.found, outcome.brought.restored, outcome.brought.present) == (1, 0, 1)
     assert digests(connection, *TABLES[:-1]) == before
     left = one(connection, "select min(until) - sereno.now() from sereno.restored where kind = 'jobs'")
-    assert left.days == 59, "who asks for longer gets it"
+    assert left.days == 59, "a longer restore extends it"
     bring_back(app, place, "jobs", 1, keep=1.0)
     assert one(connection, "select min(until) - sereno.now() from sereno.restored").days == 59
 
 
-async def test_a_job_that_is_live_again_is_left_alone(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_job_that_is_live_again_is_not_overwritten(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     add_jobs(connection, 1, 1)
-    # A live job has no empty tag.
+    # A live job has no empty list of tags.
     connection.execute("update sereno.history set tags = array['ä', 'a,b']")
     advance(connection, 60 * DAY)
     await archive(app, place)
@@ -145,7 +149,7 @@ async def test_a_job_that_is_live_again_is_left_alone(app: Sereno, connection: p
     assert one(connection, "select count(*) from sereno.jobs") == 1
 
 
-async def test_two_at_once_bring_it_back_once(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_two_concurrent_restores_make_one_row(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 30)
     advance(connection, 60 * DAY)
     await archive(app, place)
@@ -164,7 +168,7 @@ async def test_two_at_once_bring_it_back_once(app: Sereno, connection: psycopg.C
     assert one(connection, "select count(*) from sereno.attempts") == 60
 
 
-async def test_what_was_changed_is_archived_again_and_comes_back_as_it_was_last(
+async def test_a_changed_row_is_archived_again_and_restored_in_its_last_state(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_jobs(connection, 1, 5)
@@ -191,7 +195,7 @@ async def test_what_was_changed_is_archived_again_and_comes_back_as_it_was_last(
     assert digests(connection, *TABLES) == changed
 
 
-async def test_a_row_stays_where_its_file_is_not_sound(
+async def test_a_restored_row_stays_if_its_file_is_broken(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_logs(connection, 3)
@@ -205,7 +209,7 @@ async def test_a_row_stays_where_its_file_is_not_sound(
     assert one(connection, f"select count(*) from sereno_archive.{held}") == 3, "they are archived again"
 
 
-async def test_a_dead_job_does_not_block_its_order_again(
+async def test_a_restored_dead_job_does_not_block_its_order_key(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_jobs(connection, 1, 1, "dead")
@@ -220,7 +224,7 @@ async def test_a_dead_job_does_not_block_its_order_again(
     assert one(connection, "select count(*) from sereno.archived_again") == 0
 
 
-async def test_a_table_may_have_gained_and_lost_columns(
+async def test_a_table_with_added_and_dropped_columns_is_restored(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_tenders(connection, 3)
@@ -237,7 +241,7 @@ async def test_a_table_may_have_gained_and_lost_columns(
     assert connection.execute("select distinct grade, more from public.tenders").fetchall() == [("A", None)]
 
 
-async def test_what_does_not_fit_any_more_is_refused_and_not_cut_off(
+async def test_values_that_no_longer_fit_are_refused_not_truncated(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz, name varchar(20), code char(6))")
@@ -252,7 +256,9 @@ async def test_what_does_not_fit_any_more_is_refused_and_not_cut_off(
     assert connection.execute("select name, code from public.t").fetchall() == [("a long name", "abc   ")]
 
 
-async def test_generated_identity_and_odd_names(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_generated_columns_identities_and_odd_names_are_restored(
+    app: Sereno, connection: psycopg.Connection, place: Path
+) -> None:
     connection.execute(
         'create schema "Odd ""one"""; '
         'create table "Odd ""one"""."My.table" ("Id" bigint generated always as identity primary key, '
@@ -275,7 +281,7 @@ async def test_generated_identity_and_odd_names(app: Sereno, connection: psycopg
     assert digests(connection, name) == {name: []}
 
 
-async def test_another_row_may_stand_in_the_way(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_conflicting_row_is_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz, mail text unique)")
     connection.execute("insert into public.t values (1, sereno.now(), 'a'), (2, sereno.now(), 'b')")
     advance(connection, 60 * DAY)
@@ -287,7 +293,7 @@ async def test_another_row_may_stand_in_the_way(app: Sereno, connection: psycopg
     assert one(connection, "select count(*) from sereno.restored") == 1
 
 
-async def test_what_others_refer_to_stays_and_is_told(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_referenced_row_stays_and_is_reported(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz)")
     connection.execute("insert into public.t values (1, sereno.now())")
     add_logs(connection, 1)
@@ -305,7 +311,7 @@ async def test_what_others_refer_to_stays_and_is_told(app: Sereno, connection: p
     assert one(connection, "select count(*) from sereno.restored") == 1
 
 
-async def test_a_file_that_is_not_the_one_that_was_verified_is_not_used(
+async def test_a_file_that_differs_from_the_verified_one_is_not_used(
     app: Sereno, connection: psycopg.Connection, place: Path
 ) -> None:
     add_logs(connection, 3)
@@ -323,7 +329,7 @@ async def test_a_file_that_is_not_the_one_that_was_verified_is_not_used(
     assert one(connection, "select count(*) from sereno.logs") == 0
 
 
-async def test_a_span_of_time(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_time_span_is_restored(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     for _ in range(4):
         add_logs(connection, 2)
         advance(connection, DAY)
@@ -331,14 +337,14 @@ async def test_a_span_of_time(app: Sereno, connection: psycopg.Connection, place
     await archive(app, place)
     first, last = connection.execute("select min(from_at), max(to_at) from sereno.archive_files").fetchone() or ()
     day = (last - first) / 3
-    asked = Span(from_at=first + day / 2, to_at=last - day / 2)
-    assert drive(restore.count(RestoreRequest("logs", asked), cold(place), lambda *_: None), app.database.run) == 4
-    outcome = drive(restore.restore(RestoreRequest("logs", asked), cold(place), lambda *_: None), app.database.run)
+    span = Span(from_at=first + day / 2, to_at=last - day / 2)
+    assert drive(restore.count(RestoreRequest("logs", span), cold(place), lambda *_: None), app.database.run) == 4
+    outcome = drive(restore.restore(RestoreRequest("logs", span), cold(place), lambda *_: None), app.database.run)
     assert outcome.brought.restored == 4
     assert one(connection, "select count(distinct at) from sereno.logs") == 2
 
 
-async def test_many_need_a_confirmation_and_are_in_the_audit(
+async def test_many_rows_need_a_confirmation_and_are_audited(
     app: Sereno, connection: psycopg.Connection, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore, "MOST", 5)
@@ -354,7 +360,7 @@ async def test_many_need_a_confirmation_and_are_in_the_audit(
     assert audit == [("ada", "archive.restore", "6 logs", "6")]
 
 
-async def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_logs(connection, 1)
     connection.execute(
         "insert into sereno.fires (planned_at, schedule_id, fired_at) values (sereno.now(), 1, sereno.now())"
@@ -378,7 +384,7 @@ async def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.C
         RestoreRequest("logs", Span(keys=["1"]), keep=0.0).check()
 
 
-async def test_whoever_was_interrupted_says_it_again(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
+async def test_an_interrupted_restore_can_be_repeated(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
     add_jobs(connection, 1, 5)
     before = digests(connection, *TABLES[:2])
     advance(connection, 60 * DAY)
@@ -393,7 +399,7 @@ async def test_whoever_was_interrupted_says_it_again(app: Sereno, connection: ps
     assert digests(connection, *TABLES[:2]) == before
 
 
-async def test_in_a_schema_of_another_name(database_url: str, connection: psycopg.Connection, place: Path) -> None:
+async def test_a_restore_in_another_schema(database_url: str, connection: psycopg.Connection, place: Path) -> None:
     elsewhere = Sereno(database_url, schema="elsewhere")
     elsewhere.migrate()
     try:

@@ -1,4 +1,4 @@
-"""Whatever a row holds comes back as it was, from a file and from a table: every type, every key, every manner."""
+"""Rows are restored unchanged, from a file and from a table: every type, every key."""
 
 import asyncio
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
 @pytest.mark.parametrize("manners", [{}, STRANGE], ids=["usual", "strange"])
-async def test_a_key_of_any_type_comes_back_and_leaves_again(
+async def test_a_key_of_any_type_is_restored_and_removed_again(
     app: Sereno,
     connection: psycopg.Connection,
     place: Path,
@@ -69,14 +69,14 @@ async def test_a_key_of_any_type_comes_back_and_leaves_again(
     advance(connection, 31 * DAY)
     assert (await working.move()).problems == []
     assert not any(digests(connection, *names).values())
-    # A tab in a key of several columns: such a row is archived again, and nothing worse.
+    # A tab in a key of several columns: such a row is archived again, with no other effect.
     tabs = one(connection, "select count(*) from sereno.archived_again")
     assert tabs == 1
     assert one(connection, "select count(*) from sereno.archive_batches") == batches + 1
 
 
 @pytest.mark.parametrize("grace", [0, 7], ids=["from files", "from held tables"])
-async def test_a_value_of_any_type_comes_back(
+async def test_a_value_of_any_type_is_restored(
     app: Sereno, connection: psycopg.Connection, place: Path, grace: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PIECE_ROWS", 2)
@@ -103,7 +103,7 @@ async def test_a_value_of_any_type_comes_back(
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=found_rows)
-def test_archive_and_restore_is_nothing(
+def test_archive_and_restore_change_nothing(
     app: Sereno, connection: psycopg.Connection, place: Path, found: dict[Any, tuple[Any, ...]]
 ) -> None:
     connection.execute(

@@ -1,4 +1,4 @@
-"""Directories for files on their way: what a killed program leaves is removed by the next one."""
+"""Temporary directories: those of a killed process are removed by the next one."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def other() -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Another program with a directory of its own, which is old."""
+    """Another process with an old directory of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -43,17 +43,17 @@ def other() -> Iterator[tuple[subprocess.Popen[str], Path]]:
         yield process, Path(process.stdout.readline().strip())
 
 
-def test_it_is_gone_in_the_end(own_place: Path) -> None:
+def test_a_directory_is_removed_at_the_end(own_place: Path) -> None:
     with scratch("try") as directory:
         (directory / "file").write_text("of rows")
         assert list(own_place.iterdir()) == [directory]
     assert list(own_place.iterdir()) == []
 
 
-def test_what_a_killed_program_left_is_removed_by_the_next_one_and_not_before(own_place: Path) -> None:
+def test_the_directory_of_a_killed_process_is_removed_by_the_next(own_place: Path) -> None:
     with other() as (process, left):
         with scratch("try"):
-            assert (left / "half").exists(), "its owner is at work"
+            assert (left / "half").exists(), "its owner is alive"
         process.send_signal(signal.SIGKILL)
     assert (left / "half").exists()
     with scratch("other"):
@@ -62,8 +62,8 @@ def test_what_a_killed_program_left_is_removed_by_the_next_one_and_not_before(ow
         assert list(own_place.iterdir()) == [directory]
 
 
-def test_what_is_young_is_left_alone(own_place: Path) -> None:
-    """Whoever has just made it is about to lock it."""
+def test_a_young_directory_is_not_removed(own_place: Path) -> None:
+    """Its owner may have just created it and not locked it yet."""
     young, old = own_place / "sereno-try-young", own_place / "sereno-try-old"
     for made, age in ((young, OLD / 2), (old, OLD * 2)):
         made.mkdir()
@@ -73,7 +73,7 @@ def test_what_is_young_is_left_alone(own_place: Path) -> None:
         assert not old.exists()
 
 
-def test_what_only_looks_like_one_is_left_alone(own_place: Path) -> None:
+def test_other_entries_with_the_prefix_are_not_removed(own_place: Path) -> None:
     precious = own_place / "precious"
     precious.mkdir()
     (own_place / "sereno-try-link").symlink_to(precious)

@@ -1,4 +1,4 @@
-"""What the archive did is told with the worker's own figures: once, whoever takes them."""
+"""The archive's counts are reported with the worker's own, once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,19 +37,19 @@ def test_files_rows_and_drops_are_counted(app: Sereno, connection: psycopg.Conne
     advance(connection, 8 * 86400)
     archive(app)
     worker = app.worker({"default": 1})
-    told = worker.take_tally()
-    assert (told.archive.rows, told.archive.dropped) == (OLD_JOBS, 1)
-    assert told.archive.files == {"failed": 1, "verified": 1}
-    assert told.archive.bytes > 0
+    tally = worker.take_tally()
+    assert (tally.archive.rows, tally.archive.dropped) == (OLD_JOBS, 1)
+    assert tally.archive.files == {"failed": 1, "verified": 1}
+    assert tally.archive.bytes > 0
     assert worker.take_tally().archive == ArchiveTally()
-    text = exposition(told, [], "0").decode()
+    text = exposition(tally, [], "0").decode()
     assert f"sereno_archive_rows_total {float(OLD_JOBS)}" in text
     assert 'sereno_archive_files_total{outcome="failed"} 1.0' in text
     assert 'sereno_archive_files_total{outcome="verified"} 1.0' in text
     assert "sereno_archive_batches_dropped_total 1.0" in text
 
 
-def test_figures_of_several_are_added() -> None:
+def test_counts_of_several_workers_are_added() -> None:
     one, other = Tally(), Tally()
     one.archive.file("verified", 5, 100)
     other.archive.file("verified", 7, 10)

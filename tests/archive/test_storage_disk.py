@@ -1,4 +1,4 @@
-"""Files in a directory: on the disk itself before anybody relies on them, and nobody else's to read."""
+"""Files in a directory: synced to disk before rows are dropped, and readable only by their owner."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def test_an_object_is_put_and_found_again(place: Storage, tmp_path: Path) -> Non
     assert place.local.stat().st_mode & 0o077 == 0
 
 
-def test_what_is_not_there_is_missed(place: Storage, tmp_path: Path) -> None:
+def test_a_missing_object_is_reported(place: Storage, tmp_path: Path) -> None:
     assert place.length("nothing") is None
     with pytest.raises(ObjectNotFound):
         place.get("nothing", tmp_path / "back")
@@ -39,7 +39,7 @@ def test_what_is_not_there_is_missed(place: Storage, tmp_path: Path) -> None:
         place.put("name", tmp_path / "no such file")
 
 
-def test_a_file_is_on_the_disk_with_its_directories(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_and_its_directories_are_synced(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
 
@@ -58,7 +58,7 @@ def test_a_file_is_on_the_disk_with_its_directories(place: Storage, monkeypatch:
     assert synced == ["one", "02", "2026"]
 
 
-def test_what_is_not_installed_is_said(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(place: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigurationError, match="sereno\\[archive\\]"):
         place.put_bytes("name", b"")

@@ -1,4 +1,4 @@
-"""Files in a bucket: whatever the store does to them, rows leave only for what was read back as it was written."""
+"""Files in a bucket: whatever the store does, rows are dropped only for files that were read back unchanged."""
 
 import logging
 import os
@@ -28,13 +28,13 @@ def working(app: Sereno, bucket: Bucket, **settings: object) -> Archiver:
     return archiver(app, Path(), TENDERS, **{"archive_url": bucket.url} | settings)
 
 
-# Seconds for a request to one that is slow. The second has good requests to answer before that.
-SOON: dict[Fault, float] = {"slow to answer": 1.0, "slow on the way out": 5.0}
+# Seconds for a request to a slow store. The second one serves good requests before that.
+SOON: dict[Fault, float] = {"slow to respond": 1.0, "slow on the way out": 5.0}
 
 
 @contextmanager
 def bad(bucket: Bucket, fault: Fault, *, only: str = "", method: str = "") -> Iterator[None]:
-    """Only one that is slow has little time: a good one may be as slow as the machine is."""
+    """Only a slow store gets a short timeout: a good one may be as slow as the machine."""
     with bucket.store.bad(fault, only=only, method=method), pytest.MonkeyPatch.context() as patched:
         if fault in SOON:
             for name in ("REQUEST", "TRIES"):
@@ -42,8 +42,8 @@ def bad(bucket: Bucket, fault: Fault, *, only: str = "", method: str = "") -> It
         yield
 
 
-def told(caplog: pytest.LogCaptureFixture) -> set[str]:
-    """The events that were told as errors."""
+def error_events(caplog: pytest.LogCaptureFixture) -> set[str]:
+    """Return the events that were logged as errors."""
     return {record.event for record in caplog.records if record.levelno == logging.ERROR}  # type: ignore[attr-defined]
 
 
@@ -61,7 +61,7 @@ def held(app: Sereno, connection: psycopg.Connection, bucket: Bucket) -> Iterato
     assert [name for name, value in CANARIES.items() if value in str(found)] == []
 
 
-async def test_everything_old_goes_into_a_bucket(
+async def test_old_rows_are_archived_into_a_bucket(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, tmp_path: Path
 ) -> None:
     add_everything(connection)
@@ -86,7 +86,7 @@ LIES: dict[Fault, tuple[str, str]] = {
     "cut on the way out": ("archive.failed", "could not read"),
     "reset on the way in": ("archive.failed", "could not write"),
     "reset on the way out": ("archive.failed", "could not read"),
-    "slow to answer": ("archive.failed", "could not write"),
+    "slow to respond": ("archive.failed", "could not write"),
     "slow on the way out": ("archive.failed", "could not read"),
     "forbidden": ("archive.failed", "could not write"),
     "unavailable": ("archive.failed", "could not write"),
@@ -107,7 +107,7 @@ async def test_a_file_that_cannot_be_verified_keeps_its_rows(
         exported = await working(app, bucket).export()
     assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
     assert words in exported.problems[0]
-    assert told(caplog) == {event}
+    assert error_events(caplog) == {event}
     assert one(connection, "select error from sereno.archive_files") in exported.problems[0]
     assert one(connection, "select failed_at is not null and verified_at is null from sereno.archive_files")
     assert places_of(connection) == {"moved": 1}
@@ -132,8 +132,8 @@ async def test_a_manifest_is_read_back_as_well(
     assert held
 
 
-@pytest.mark.parametrize("fault", ["forbidden", "unavailable", "slow to answer"])
-async def test_a_store_that_fails_at_the_last_look_keeps_the_rows(
+@pytest.mark.parametrize("fault", ["forbidden", "unavailable", "slow to respond"])
+async def test_a_store_that_fails_at_the_last_check_keeps_the_rows(
     app: Sereno,
     connection: psycopg.Connection,
     bucket: Bucket,
@@ -146,14 +146,14 @@ async def test_a_store_that_fails_at_the_last_look_keeps_the_rows(
     with bad(bucket, fault, method="HEAD"):
         exported = await working(app, bucket).export()
     assert (exported.files, exported.dropped, len(exported.problems)) == (0, 0, 1)
-    assert told(caplog) == {"archive.failed"}
+    assert error_events(caplog) == {"archive.failed"}
     assert places_of(connection) == {"verified": 1}
     assert one(connection, f"select count(*) from sereno_archive.logs_{held}") == 50
     again = await working(app, bucket).export()
     assert (again.files, again.dropped) == (0, 1)
 
 
-async def test_an_object_that_vanishes_before_the_drop_is_written_again(
+async def test_an_object_missing_before_the_drop_is_written_again(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, held: int, tmp_path: Path
 ) -> None:
     before = everything(connection, tmp_path)
@@ -168,7 +168,7 @@ async def test_an_object_that_vanishes_before_the_drop_is_written_again(
     assert everything(connection, bucket.copied(tmp_path)) == before
 
 
-async def test_nobody_listens_or_there_is_no_such_bucket(
+async def test_an_unreachable_store_and_a_missing_bucket_are_reported(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = await working(app, bucket, archive_url=f"s3://{bucket.name}-not/cold").export()
@@ -185,7 +185,7 @@ async def test_nobody_listens_or_there_is_no_such_bucket(
     assert held
 
 
-async def test_a_store_that_is_down_is_asked_a_few_times_only(
+async def test_a_store_that_is_down_gets_few_requests(
     app: Sereno, connection: psycopg.Connection, bucket: Bucket
 ) -> None:
     add_everything(connection)
@@ -197,7 +197,7 @@ async def test_a_store_that_is_down_is_asked_a_few_times_only(
         exported = await mover.export()
     assert 3 <= len(exported.problems) <= 4 < waiting
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") <= 4
-    # Those that failed come last, and hold up no other.
+    # Files that failed before come last and do not delay the others.
     files = app.database.run(archive.open_files())
     failed = {
         tuple(row) for row in connection.execute("select batch_id, number from sereno.archive_files where tries > 0")
@@ -207,7 +207,7 @@ async def test_a_store_that_is_down_is_asked_a_few_times_only(
     assert set(places_of(connection)) == {"dropped"}
 
 
-def test_a_large_object_goes_in_parts_and_comes_back(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_large_object_is_uploaded_in_parts_and_read_back(bucket: Bucket, tmp_path: Path) -> None:
     content = os.urandom(20_000_000)
     file, back = tmp_path / "written", tmp_path / "read"
     file.write_bytes(content)
@@ -227,7 +227,7 @@ def test_a_large_object_goes_in_parts_and_comes_back(bucket: Bucket, tmp_path: P
 def test_a_large_object_may_take_longer_than_one_request(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each piece comes in a tenth of its time, and all of them together do not; one that does not is asked for again.
+    # Each piece takes a tenth of the timeout, all of them together more; a piece that times out is requested again.
     monkeypatch.setattr(module, "CHUNK", LATE_BYTES)
     monkeypatch.setattr(module, "REQUEST", timedelta(seconds=10 * SHORT))
     monkeypatch.setattr(module, "MOST_TRIES", 5)
@@ -238,7 +238,7 @@ def test_a_large_object_may_take_longer_than_one_request(
         assert place.get("slow", tmp_path / "read") == (sha256(content).hexdigest(), len(content))
 
 
-def test_objects_are_listed_and_missing_ones_are_missed(bucket: Bucket, tmp_path: Path) -> None:
+def test_objects_are_listed_and_missing_ones_reported(bucket: Bucket, tmp_path: Path) -> None:
     place = Storage(bucket.url, str(tmp_path))
     assert list(place.names()) == []
     for name in ("jobs/1", "jobs/2", "logs/1"):
@@ -253,7 +253,7 @@ def test_objects_are_listed_and_missing_ones_are_missed(bucket: Bucket, tmp_path
         list(place.names())
 
 
-def test_what_a_store_repeats_of_our_credentials_is_hidden(
+def test_credentials_repeated_by_a_store_are_masked(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "canary-session-token")

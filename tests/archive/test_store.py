@@ -1,4 +1,4 @@
-"""What is old leaves its table for a batch, in one transaction; what is young, alive or refused stays."""
+"""Old rows leave their table for a batch in one transaction; young, live or refused rows stay."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def connection(database_url: str) -> Iterator[Connection]:
 
 
 def batches(connection: Connection) -> list[tuple[str, int]]:
-    """Kind and rows of each batch."""
+    """Return kind and rows of each batch."""
     found = connection.execute("select kind, held_in from sereno.archive_batches order by id").fetchall()
     return [(kind, one(connection, f'select count(*) from sereno_archive."{held}"')) for kind, held in found]
 
@@ -46,10 +46,10 @@ def today(connection: Connection, parent: str = "history_done") -> str:
     return str(one(connection, f"select '{parent}_' || to_char(sereno.now() at time zone 'UTC', 'YYYYMMDD')"))
 
 
-# Days
+# Daily partitions
 
 
-def test_a_day_leaves_whole_and_its_attempts_follow(connection: Connection) -> None:
+def test_a_partition_is_moved_whole_and_its_attempts_follow(connection: Connection) -> None:
     add_jobs(connection, 1, 10)
     before, day = everything(connection, NOWHERE), today(connection)
     advance(connection, 40 * DAY)
@@ -66,8 +66,8 @@ def test_a_day_leaves_whole_and_its_attempts_follow(connection: Connection) -> N
     assert batches(connection) == [("jobs", 10), ("attempts", 20)]
 
 
-def test_attempts_follow_their_day_by_pages_that_go_on_where_the_last_one_ended(connection: Connection) -> None:
-    """Ten jobs of two attempts each, and one that alone has more than a page."""
+def test_attempts_are_moved_in_pages_that_continue_after_the_last(connection: Connection) -> None:
+    """Ten jobs of two attempts each, and one job with more than a page of them."""
     add_jobs(connection, 1, 10)
     connection.execute(
         "insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome) "
@@ -85,7 +85,7 @@ def test_attempts_follow_their_day_by_pages_that_go_on_where_the_last_one_ended(
     assert one(connection, "select count(*) from sereno.attempts") == 0
 
 
-def test_a_day_that_is_gone_or_empty_is_no_batch(connection: Connection) -> None:
+def test_a_missing_or_empty_partition_makes_no_batch(connection: Connection) -> None:
     day = today(connection)
     advance(connection, 40 * DAY)
     assert do(connection, archive.move_day("jobs", day)) is None
@@ -99,14 +99,14 @@ def test_a_day_that_is_gone_or_empty_is_no_batch(connection: Connection) -> None
     "name",
     ["jobs", "history_dead", "history_done_default", "history_done_20260101; drop table sereno.jobs", "", "audit"],
 )
-def test_only_a_day_is_a_day(connection: Connection, name: str) -> None:
+def test_only_daily_partitions_can_be_moved(connection: Connection, name: str) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
         do(connection, archive.move_day("jobs", name))
     with pytest.raises(psycopg.errors.RaiseException, match="is not a day"):
         run(connection, archive.move_day("logs", "logs_20260101"))  # type: ignore[arg-type]
 
 
-def test_a_day_of_fires_leaves(connection: Connection) -> None:
+def test_a_partition_of_fires_is_moved(connection: Connection) -> None:
     add_fires(connection, 10)
     before, day = everything(connection, NOWHERE), today(connection, "fires")
     assert do(connection, archive.move_day("fires", day)) is not None
@@ -115,7 +115,7 @@ def test_a_day_of_fires_leaves(connection: Connection) -> None:
     assert everything(connection, NOWHERE) == before
 
 
-def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, database_url: str) -> None:
+def test_a_partition_that_is_read_waits_and_writers_continue(connection: Connection, database_url: str) -> None:
     add_jobs(connection, 1, 3)
     advance(connection, 40 * DAY)
     (name,) = do(connection, partitions.old_partitions("history", 39))
@@ -133,7 +133,7 @@ def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, data
         mover = Thread(target=leave)
         mover.start()
         until(lambda: refused or waits_for_a_lock(connection))
-        # Whoever finishes a job waits no longer than the mover does.
+        # A worker that finishes a job waits no longer than the mover does.
         add_jobs(connection, 101, 1)
         mover.join()
         assert len(refused) == 1
@@ -141,25 +141,25 @@ def test_a_day_that_is_read_waits_and_writers_go_on(connection: Connection, data
     assert do(connection, archive.move_day("jobs", name)) is not None
 
 
-def test_two_take_one_day_once(connection: Connection, database_url: str) -> None:
+def test_concurrent_moves_of_a_partition_make_one_batch(connection: Connection, database_url: str) -> None:
     add_jobs(connection, 1, 3)
     before, day = everything(connection, NOWHERE), today(connection)
-    answers: list[int | None] = []
+    moved_batches: list[int | None] = []
 
     def leave() -> None:
         with psycopg.connect(database_url, autocommit=True) as other:
             try:
-                answers.append(run(other, archive.move_day("jobs", day)))
+                moved_batches.append(run(other, archive.move_day("jobs", day)))
             except psycopg.errors.LockNotAvailable:
-                # On a busy machine: it comes another time, as where somebody reads.
-                answers.append(None)
+                # On a busy machine the lock may time out: it is moved later, as if it were being read.
+                moved_batches.append(None)
 
     movers = [Thread(target=leave) for _ in range(4)]
     for mover in movers:
         mover.start()
     for mover in movers:
         mover.join()
-    assert sorted(answers, key=str) == [*[answer for answer in answers if answer], None, None, None]
+    assert sorted(moved_batches, key=str) == [*[batch for batch in moved_batches if batch], None, None, None]
     assert batches(connection) == [("jobs", 3)]
     assert everything(connection, NOWHERE) == before
 
@@ -178,7 +178,7 @@ def test_old_rows_leave_and_young_ones_stay(connection: Connection) -> None:
         assert do(connection, archive.move_rows(part, AGE, MOST)) == count, part  # type: ignore[arg-type]
         assert do(connection, archive.move_rows(part, AGE, MOST)) == 0, part  # type: ignore[arg-type]
         assert everything(connection, NOWHERE) == old + young
-    # A stray fire is as old as the moment at which it fired.
+    # A fire in the default partition is as old as the moment at which it fired.
     assert do(connection, archive.move_rows("fires", AGE, MOST)) == 3
     assert batches(connection) == [
         ("jobs", 4), ("attempts", 8), ("jobs", 3), ("attempts", 6), ("deliveries", 3), ("receipts", 6), ("events", 2),
@@ -200,7 +200,7 @@ def test_rows_leave_in_batches_of_a_size(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "sending"])
-def test_what_is_still_to_be_sent_stays(connection: Connection, state: str) -> None:
+def test_unsent_deliveries_stay(connection: Connection, state: str) -> None:
     event = add_event(connection)
     add_deliveries(connection, event, state)
     add_event(connection, matched=False)
@@ -210,11 +210,11 @@ def test_what_is_still_to_be_sent_stays(connection: Connection, state: str) -> N
     assert one(connection, "select count(*) from sereno.message_ids") == 3
 
 
-def test_what_was_brought_back_is_left_in_peace(connection: Connection) -> None:
+def test_restored_rows_are_not_moved(connection: Connection) -> None:
     add_logs(connection, 3)
     add_fires(connection, 2, ahead="20 days")
     advance(connection, 60 * DAY)
-    kept = one(connection, "select min(id) from sereno.logs")
+    restored = one(connection, "select min(id) from sereno.logs")
     for kind, key in (
         ("logs", "id"),
         ("fires", "(extract(epoch from planned_at) * 1000000)::bigint || chr(9) || schedule_id"),
@@ -226,10 +226,10 @@ def test_what_was_brought_back_is_left_in_peace(connection: Connection) -> None:
         )
     assert do(connection, archive.move_rows("logs", AGE, MOST)) == 2
     assert do(connection, archive.move_rows("fires", AGE, MOST)) == 1
-    assert one(connection, "select id from sereno.logs") == kept
+    assert one(connection, "select id from sereno.logs") == restored
 
 
-def test_rows_that_somebody_holds_are_not_waited_for(connection: Connection, database_url: str) -> None:
+def test_locked_rows_are_skipped(connection: Connection, database_url: str) -> None:
     add_jobs(connection, 1, 5, "dead")
     advance(connection, 60 * DAY)
     with psycopg.connect(database_url) as operator:
@@ -272,7 +272,7 @@ def test_a_transaction_that_fails_moves_nothing(connection: Connection) -> None:
     assert everything(connection, NOWHERE) == before
 
 
-def test_other_words_are_no_part(connection: Connection) -> None:
+def test_unknown_tables_are_refused(connection: Connection) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match="nothing that is archived"):
         do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
 
@@ -321,7 +321,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_table_that_cannot_be_archived_is_refused_as_it_is(connection: Connection, case: str) -> None:
+def test_a_table_that_cannot_be_archived_is_refused_unchanged(connection: Connection, case: str) -> None:
     made, words = REFUSED[case]
     connection.execute(made.encode())
     with pytest.raises(psycopg.Error, match=words):
@@ -336,7 +336,7 @@ def test_tables_of_ours_and_of_postgresql_are_refused(connection: Connection, na
         move_table(connection, name)
 
 
-def test_a_batch_is_nobodys_table(connection: Connection) -> None:
+def test_a_batch_cannot_be_archived_as_a_users_table(connection: Connection) -> None:
     add_fires(connection, 3)
     do(connection, archive.move_day("fires", today(connection, "fires")))
     held = one(connection, "select held_in from sereno.archive_batches")
@@ -363,9 +363,9 @@ def test_a_batch_is_nobodys_table(connection: Connection) -> None:
 )
 def test_a_hostile_name_is_only_a_name(connection: Connection, name: str) -> None:
     connection.execute("create table public.t (id int primary key, at timestamptz)")
-    with pytest.raises(psycopg.Error) as told:
+    with pytest.raises(psycopg.Error) as caught:
         move_table(connection, name)
-    assert told.value.sqlstate is not None
+    assert caught.value.sqlstate is not None
     with pytest.raises(psycopg.Error):
         move_table(connection, "public.t", name)
     assert one(connection, "select to_regclass('public.t') is not null")
@@ -390,14 +390,14 @@ def test_a_table_with_an_odd_name_is_archived(connection: Connection, schema: st
     assert measured.rows == 5
     assert len(connection.execute(recipe.query.encode()).fetchall()) == 5
     assert recipe.kind == kind
-    # One folder, below the others.
+    # One directory, below the others.
     folder = recipe.object.split("/")[0]
     assert folder not in ("", ".", "..")
     assert folder.isascii()
     assert recipe.object.count("/") == 4
 
 
-def test_an_odd_name_means_one_table_only(connection: Connection) -> None:
+def test_an_odd_name_matches_only_one_table(connection: Connection) -> None:
     connection.execute('create schema a; create schema "a.b"')
     for name in ('a."b.c"', '"a.b".c'):
         connection.execute(f"create table {name} (id int primary key, at date)".encode())
@@ -422,7 +422,7 @@ def test_only_the_columns_of_the_key_are_the_key(connection: Connection) -> None
     assert one(connection, "select key_columns from sereno.archive_batches") == ["id"]
 
 
-def test_columns_that_are_made_or_gone_leave_as_they_are(connection: Connection) -> None:
+def test_generated_and_dropped_columns_are_handled(connection: Connection) -> None:
     connection.execute(
         "create table public.t (id bigint generated always as identity primary key, gone int, at date, "
         "twice int generated always as (extract(year from at)::int * 2) stored)"
@@ -480,7 +480,7 @@ def test_a_batch_is_dropped_only_when_all_of_it_is_in_files(connection: Connecti
     assert do(connection, archive.verified(batch, 1, "sum"))
     assert do(connection, archive.uploaded(batch, 1, measured, "other", "other", 10)) is False, "it stays as it is"
     assert do(connection, archive.not_written(batch, 1, "too late")) is False
-    assert do(connection, archive.drop_batch(batch)) is False, "nobody settled it"
+    assert do(connection, archive.drop_batch(batch)) is False, "it is not settled"
     assert do(connection, archive.settle_batch(batch, 60))
     assert do(connection, archive.settle_batch(batch, 0)) is False, "its grace has begun"
     assert do(connection, archive.droppable()) == []

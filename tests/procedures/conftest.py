@@ -17,7 +17,7 @@ PASSWORD = "only-for-procedures"  # noqa: S105 - of a role that lives as long as
 
 
 class Login(NamedTuple):
-    """A login of the database's own, and the address that it connects with."""
+    """A database role and the address with which it connects."""
 
     name: str
     url: str
@@ -25,7 +25,7 @@ class Login(NamedTuple):
 
 @pytest.fixture
 def login(database_url: str, connection: psycopg.Connection) -> Iterator[Login]:
-    """The role for procedures: it may look into the schema `reporting`, and has been granted nothing else."""
+    """The role for procedures: it has usage on the schema `reporting` and no other privileges."""
     name = f"caller_{uuid.uuid4().hex[:12]}"
     role, schema = sql.Identifier(name), sql.Identifier("reporting")
     connection.execute(sql.SQL("create role {} login password {}").format(role, sql.Literal(PASSWORD)))
@@ -38,7 +38,7 @@ def login(database_url: str, connection: psycopg.Connection) -> Iterator[Login]:
 
 @pytest.fixture
 def reporting(database_url: str, login: Login) -> Iterator[Sereno]:
-    """An application whose procedures are called by that role."""
+    """An application that calls its procedures with that role."""
     made = Sereno(database_url, procedure_url=login.url)
     yield made
     made.close()
@@ -49,7 +49,7 @@ Allow = Callable[..., Awaitable[AllowedProcedure]]
 
 @pytest.fixture
 def allow(reporting: Sereno) -> Allow:
-    """Put it on the list as an operator does, with the options of the command."""
+    """Allow a procedure as an operator does, with the options of the command."""
 
     async def allowed(name: str, **options: Any) -> AllowedProcedure:
         return await allow_on(reporting, name, **options)
@@ -64,7 +64,7 @@ async def allow_on(app: Sereno, name: str, *, target: str = "here", **options: A
 
 
 async def run(app: Sereno, connection: psycopg.Connection, job: int) -> str:
-    """Until a worker has ended it; its state."""
+    """Run a worker until the job has ended. Return its state."""
     async with app.working():
         await auntil(lambda: state(connection, job) in ("succeeded", "dead", "cancelled"))
     found = state(connection, job)
@@ -79,7 +79,7 @@ def reason(connection: psycopg.Connection, job: int) -> str:
 
 
 def result(connection: psycopg.Connection, job: int) -> dict[str, Any]:
-    """What its newest call brought."""
+    """Return the result of its newest call."""
     row = connection.execute(
         "select result from sereno.procedure_runs where job_id = %s order by attempt desc", [job]
     ).fetchone()

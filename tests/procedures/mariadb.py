@@ -1,4 +1,4 @@
-"""A MariaDB of the tests' own: started on loopback, ended by its id."""
+"""A MariaDB for the tests: started on loopback, ended by its process id."""
 
 import os
 import shutil
@@ -17,12 +17,12 @@ from tests.facts import until
 SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
 SERVER = shutil.which("mariadbd", path=SYSTEM_PATH)
 INSTALL = shutil.which("mariadb-install-db", path=SYSTEM_PATH)
-# Nobody's data is in it.
+# A password for an empty server.
 CARELESS = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--skip-log-bin")
 
 
 class MariaDB:
-    """Where it listens, and a connection of its root."""
+    """Its address, and connections as root."""
 
     def __init__(self, port: int, path: str) -> None:
         self.port = port
@@ -40,7 +40,7 @@ class MariaDB:
         finally:
             connection.close()
 
-    def ask(self, statement: str) -> Any:
+    def query(self, statement: str) -> Any:
         connection = self.root()
         try:
             with connection.cursor() as cursor:
@@ -49,7 +49,7 @@ class MariaDB:
         finally:
             connection.close()
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         with socket.socket(socket.AF_UNIX) as knock:
             return knock.connect_ex(self.socket) == 0
 
@@ -72,7 +72,7 @@ def running() -> Iterator[MariaDB]:
         )  # fmt: skip
         server = MariaDB(port, path)
         try:
-            until(lambda: server.answers() or process.poll() is not None)
+            until(lambda: server.is_up() or process.poll() is not None)
             assert process.poll() is None, "it did not start"
             yield server
         finally:

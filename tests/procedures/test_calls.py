@@ -1,4 +1,4 @@
-"""A procedure as a task: allowed, called with typed parameters, and what it brought is in the job's history."""
+"""A procedure as a task: allowed, called with typed parameters, its result in the job's history."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -24,14 +24,14 @@ CALLS = (
 async def called(
     app: Sereno, connection: psycopg.Connection, allow: Allow, name: str, params: dict[str, Any], **options: Any
 ) -> int:
-    """The job, which has succeeded."""
+    """Return the job, which has succeeded."""
     await allow(name, **options)
     job = await app.procedure(name).aenqueue(**params)
     assert await run(app, connection, job.id) == "succeeded", reason(connection, job.id)
     return job.id
 
 
-async def test_a_function_is_called_and_its_answer_kept(
+async def test_a_function_is_called_and_its_result_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute(
@@ -45,7 +45,7 @@ async def test_a_function_is_called_and_its_answer_kept(
     assert (step.name, step.attempt, step.result["rows"]) == ("result", 1, [42])
 
 
-async def test_a_procedure_commits_inside_and_brings_what_comes_out(
+async def test_a_procedure_can_commit_and_returns_its_outputs(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
     connection.execute(
@@ -62,7 +62,7 @@ async def test_a_procedure_commits_inside_and_brings_what_comes_out(
 
 
 @pytest.mark.parametrize(
-    ("type_", "given", "kept"),
+    ("type_", "given", "expected"),
     [
         ("integer", 7, 7),
         ("integer", "7", 7),
@@ -90,8 +90,8 @@ async def test_a_procedure_commits_inside_and_brings_what_comes_out(
         ('reporting."Odd %s Type"', "calm", "calm"),
     ],
 )  # fmt: skip
-async def test_json_becomes_what_the_type_means(
-    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, type_: str, given: Any, kept: Any
+async def test_json_is_converted_to_the_parameters_type(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, type_: str, given: Any, expected: Any
 ) -> None:
     connection.execute(
         "create type reporting.mood as enum ('calm', 'angry');"
@@ -105,10 +105,10 @@ async def test_json_becomes_what_the_type_means(
     if type_ == "timestamptz":
         assert datetime.fromisoformat(row) == datetime(2026, 11, 1, 1, tzinfo=UTC)
     else:
-        assert row == kept
+        assert row == expected
 
 
-async def test_any_number_of_arguments_is_a_list(
+async def test_a_variadic_parameter_takes_a_list(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute(
@@ -119,7 +119,7 @@ async def test_any_number_of_arguments_is_a_list(
     assert result(connection, job)["rows"] == ["a-b-c"]
 
 
-async def test_many_rows_are_counted_and_the_first_kept(
+async def test_all_rows_are_counted_and_the_first_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute(
@@ -141,7 +141,7 @@ async def test_many_rows_are_counted_and_the_first_kept(
     assert result(connection, job) == {"rows": [], "row_count": None, "notices": []}
 
 
-async def test_what_it_says_is_logged_and_kept(
+async def test_notices_are_logged_and_stored(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection.execute(
@@ -153,10 +153,10 @@ async def test_what_it_says_is_logged_and_kept(
     found = result(connection, job)
     assert found["notices"][:2] == ["WARNING: mind the gap", "NOTICE: step 1 of 500"]
     assert (len(found["notices"]), found["notices_left_out"]) == (MOST_NOTICES, 501 - MOST_NOTICES)
-    said = [record for record in caplog.records if getattr(record, "event", "") == "procedure.notice"]
-    assert [record.levelname for record in said[:2]] == ["WARNING", "INFO"]
-    assert len(said) == MOST_NOTICES + 1
-    assert said[0].sereno_fields["job_id"] == job  # type: ignore[attr-defined]  # put there by the log of the job
+    notices = [record for record in caplog.records if getattr(record, "event", "") == "procedure.notice"]
+    assert [record.levelname for record in notices[:2]] == ["WARNING", "INFO"]
+    assert len(notices) == MOST_NOTICES + 1
+    assert notices[0].sereno_fields["job_id"] == job  # type: ignore[attr-defined]  # added by the log of the job
 
 
 async def test_a_parameter_can_be_a_fact_of_the_job(
@@ -197,7 +197,7 @@ async def test_a_schedule_calls_it_for_its_instant(
     assert one(connection, "select queue from sereno.history where id = %s", job) == "reports"
 
 
-async def test_its_limits_can_ask_for_its_parameters(
+async def test_limit_keys_can_use_its_parameters(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute("create function reporting.close(shop text) returns text language sql as 'select $1'")
@@ -207,7 +207,7 @@ async def test_its_limits_can_ask_for_its_parameters(
     assert await run(reporting, connection, job.id) == "succeeded"
 
 
-async def test_an_error_inside_is_retried_as_the_task_says(
+async def test_an_error_inside_is_retried_by_the_tasks_policy(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute(
@@ -224,8 +224,10 @@ async def test_an_error_inside_is_retried_as_the_task_says(
 
 
 @pytest.mark.parametrize("kind", ["function", "procedure"])
-async def test_its_time_is_up(reporting: Sereno, connection: psycopg.Connection, allow: Allow, kind: str) -> None:
-    """A function that sets the timeout itself gains nothing by it."""
+async def test_the_statement_timeout_applies(
+    reporting: Sereno, connection: psycopg.Connection, allow: Allow, kind: str
+) -> None:
+    """A function that changes the timeout itself has no effect."""
     returns = "returns void" if kind == "function" else ""
     connection.execute(
         f"create {kind} reporting.sleeps() {returns} language plpgsql "
@@ -237,7 +239,7 @@ async def test_its_time_is_up(reporting: Sereno, connection: psycopg.Connection,
     assert "statement timeout" in reason(connection, job.id)
 
 
-async def test_it_waits_no_longer_for_a_lock_than_it_may(
+async def test_the_lock_timeout_applies(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, database_url: str
 ) -> None:
     connection.execute(
@@ -252,7 +254,7 @@ async def test_it_waits_no_longer_for_a_lock_than_it_may(
     assert "lock timeout" in reason(connection, job.id)
 
 
-async def test_who_cancels_the_job_cancels_the_statement(
+async def test_cancelling_the_job_cancels_the_statement(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute(
@@ -267,7 +269,7 @@ async def test_who_cancels_the_job_cancels_the_statement(
         await auntil(lambda: one(connection, CALLS) == 0)
 
 
-async def test_a_worker_that_stops_gives_it_back(
+async def test_a_stopping_worker_releases_the_job(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute("create function reporting.sleeps() returns void language sql as 'select pg_sleep(3600)'")
@@ -280,10 +282,10 @@ async def test_a_worker_that_stops_gives_it_back(
     await auntil(lambda: one(connection, CALLS) == 0)
 
 
-async def test_it_runs_longer_than_the_lease(
+async def test_a_call_may_run_longer_than_the_lease(
     database_url: str, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
-    """The heartbeat goes on meanwhile, and nobody runs it a second time."""
+    """The heartbeat continues, and no other worker runs it a second time."""
     app = Sereno(database_url, procedure_url=login.url, lease=3600, heartbeat=0.5)
     connection.execute(
         f"create table reporting.limiter (n integer); grant select on reporting.limiter to {login.name};"
@@ -293,13 +295,13 @@ async def test_it_runs_longer_than_the_lease(
     await allow("reporting.waits")
     job = app.procedure("reporting.waits").enqueue()
     connection.execute("insert into sereno.clock (ahead) values (interval '0')")
-    kept = "select lease_until from sereno.sessions where state = 'alive'"
+    lease = "select lease_until from sereno.sessions where state = 'alive'"
 
     async def fifty_minutes_pass() -> None:
-        """On the clock alone: nobody but the heartbeat moves the lease along."""
-        before = one(connection, kept)
+        """Only the clock moves: the heartbeat alone extends the lease."""
+        before = one(connection, lease)
         connection.execute("update sereno.clock set ahead = ahead + interval '50 minutes'")
-        await auntil(lambda: one(connection, kept) >= before + timedelta(minutes=50))
+        await auntil(lambda: one(connection, lease) >= before + timedelta(minutes=50))
 
     async with app.working():
         await auntil(lambda: one(connection, f"{CALLS} and state = 'active'"))
@@ -311,7 +313,7 @@ async def test_it_runs_longer_than_the_lease(
     await app.aclose()
 
 
-async def test_old_results_leave_and_deleted_jobs_take_theirs_along(
+async def test_results_are_deleted_with_their_retention_and_their_jobs(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow
 ) -> None:
     connection.execute("create function reporting.one() returns integer language sql as 'select 1'")
@@ -326,7 +328,7 @@ async def test_old_results_leave_and_deleted_jobs_take_theirs_along(
     assert one(connection, "select count(*) from sereno.procedure_runs") == 0
 
 
-async def test_a_result_that_cannot_be_kept_is_no_reason_to_call_again(
+async def test_a_result_that_cannot_be_stored_does_not_repeat_the_call(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection.execute("create function reporting.one() returns integer language sql as 'select 1'")
@@ -338,7 +340,7 @@ async def test_a_result_that_cannot_be_kept_is_no_reason_to_call_again(
     assert "procedure.unkept" in [getattr(record, "event", "") for record in caplog.records]
 
 
-async def test_many_at_once(reporting: Sereno, connection: psycopg.Connection, allow: Allow) -> None:
+async def test_many_calls_run_concurrently(reporting: Sereno, connection: psycopg.Connection, allow: Allow) -> None:
     connection.execute("create function reporting.twice(n integer) returns integer language sql as 'select n * 2'")
     await allow("reporting.twice")
     task = reporting.procedure("reporting.twice")

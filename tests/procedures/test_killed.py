@@ -1,4 +1,4 @@
-"""A worker that is killed in the middle of a call: the statement ends with it, and another calls again, once."""
+"""A worker killed in the middle of a call: its statement ends with it, and another worker calls again, once."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from sereno import Backoff, Sereno
 app = Sereno()
 app.procedure("reporting.waits", retry=Backoff(0))
 """
-# What calls, and what keeps the lease.
+# The connection that calls, and the one that renews the lease.
 CONNECTED = (
     "select count(*) from pg_stat_activity where datname = current_database() "
     "and application_name in ('sereno procedure', 'sereno supervisor')"
@@ -32,7 +32,7 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
-    """Real workers; whatever is left of them is killed afterwards."""
+    """Start real workers; those still alive are killed afterwards."""
     (tmp_path / "shop.py").write_text(APP)
     started: list[subprocess.Popen[bytes]] = []
     environment = {
@@ -57,10 +57,10 @@ def start(database_url: str, login: Login, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.acceptance
-async def test_killed_in_the_middle(
+async def test_a_worker_killed_in_the_middle_of_a_call(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login, start: Start
 ) -> None:
-    """The lock would not be given to a second call while the first one runs: then the job would be dead."""
+    """A second call cannot get the lock while the first one runs: the job would be dead then."""
     connection.execute(
         "create table reporting.ran (attempt integer); create table reporting.limiter (n integer);"
         f"grant insert, select on reporting.ran, reporting.limiter to {login.name};"
@@ -75,7 +75,7 @@ async def test_killed_in_the_middle(
     until(lambda: one(connection, "select count(*) from reporting.ran") == 1)
     kill_all(first)
     until(lambda: one(connection, CONNECTED) == 0)
-    # The lease of the next one is long, however slow the machine is.
+    # The lease of the next worker is long, however slow the machine is.
     connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
     start()
     until(lambda: one(connection, "select count(*) from reporting.ran") == 2)

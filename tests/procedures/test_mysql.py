@@ -25,7 +25,7 @@ from tests.procedures.mariadb import SERVER, MariaDB, running
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason="there is no mariadbd: tools/bring_packages mariadb-server")
 ONCE = Backoff(0)
-# Our own looks come in by the socket, and not over the network.
+# The tests' own queries use the socket, not the network.
 BY_NETWORK = "from information_schema.processlist where command = 'Query' and host not in ('', 'localhost')"
 
 
@@ -36,7 +36,7 @@ def mariadb() -> Iterator[MariaDB]:
 
 
 class Shop:
-    """A database of the test's own in it, and a user who can call what is in it."""
+    """A database of the test's own, and a user who can call what is in it."""
 
     def __init__(self, server: MariaDB) -> None:
         self.server = server
@@ -54,22 +54,22 @@ class Shop:
         self.server.do(f"use {self.name}", f"create {declared}")
 
     def ran(self) -> int:
-        found: int = self.server.ask(f"select count(*) from {self.name}.ran")[0][0]
+        found: int = self.server.query(f"select count(*) from {self.name}.ran")[0][0]
         return found
 
     def statements(self) -> int:
-        """That run now, whosever rights they have."""
-        found: int = self.server.ask(f"select count(*) {BY_NETWORK}")[0][0]
+        """Return the running statements, of any definer."""
+        found: int = self.server.query(f"select count(*) {BY_NETWORK}")[0][0]
         return found
 
     def sleeping(self) -> int:
-        """Those in the middle of sleep(): not one that is yet to call what sleeps."""
-        found: int = self.server.ask(f"select count(*) {BY_NETWORK} and state = 'User sleep'")[0][0]
+        """Return those inside sleep(), not those that are about to call it."""
+        found: int = self.server.query(f"select count(*) {BY_NETWORK} and state = 'User sleep'")[0][0]
         return found
 
     def end_statements(self) -> None:
-        """As only root can, unless the server has noticed by itself that nobody listens any more."""
-        for (number,) in self.server.ask(f"select id {BY_NETWORK}"):
+        """Kill them as root, unless the server has noticed that the client is gone."""
+        for (number,) in self.server.query(f"select id {BY_NETWORK}"):
             with suppress(pymysql.err.OperationalError):
                 self.server.do(f"kill {number}")
 
@@ -95,7 +95,7 @@ async def called(erp: Sereno, connection: psycopg.Connection, name: str, params:
     return job.id
 
 
-async def test_a_procedure_is_called_and_what_it_brought_is_kept(
+async def test_a_procedure_is_called_and_its_result_stored(
     erp: Sereno, shop: Shop, connection: psycopg.Connection
 ) -> None:
     shop.make(
@@ -123,7 +123,7 @@ async def test_a_function_is_called(erp: Sereno, shop: Shop, connection: psycopg
     assert result(connection, job)["rows"] == [{"result": 42}]
 
 
-async def test_changed_rows_are_counted_and_many_rows_bounded(
+async def test_changed_rows_are_counted_and_returned_rows_bounded(
     erp: Sereno, shop: Shop, connection: psycopg.Connection
 ) -> None:
     shop.make("procedure change_all() begin update ran set n = n + 1; end")
@@ -137,7 +137,7 @@ async def test_changed_rows_are_counted_and_many_rows_bounded(
 
 
 @pytest.mark.parametrize(
-    ("type_", "given", "kept"),
+    ("type_", "given", "expected"),
     [
         ("int", "7", 7),
         ("tinyint(1)", True, 1),
@@ -155,13 +155,13 @@ async def test_changed_rows_are_counted_and_many_rows_bounded(
         ("json", {"a": [1, "x"]}, {"a": [1, "x"]}),
     ],
 )
-async def test_json_becomes_what_the_type_means(
-    erp: Sereno, shop: Shop, connection: psycopg.Connection, type_: str, given: Any, kept: Any
+async def test_json_is_converted_to_the_parameters_type(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection, type_: str, given: Any, expected: Any
 ) -> None:
     shop.make(f"procedure echo(in x {type_}) begin select x as x; end")
     job = await called(erp, connection, f"{shop.name}.echo", {"x": given})
     ((found,),) = [row.values() for row in result(connection, job)["rows"]]
-    assert (json.loads(found) if type_ == "json" else found) == kept
+    assert (json.loads(found) if type_ == "json" else found) == expected
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def test_json_becomes_what_the_type_means(
         ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is no date"),
     ],
 )
-async def test_wrong_parameters(
+async def test_wrong_parameters_are_refused(
     erp: Sereno, shop: Shop, connection: psycopg.Connection, params: dict[str, Any], words: str
 ) -> None:
     shop.make("procedure book(in day date, in n int) begin insert into ran values (day, n); end")
@@ -189,7 +189,9 @@ async def test_wrong_parameters(
     assert (one(connection, "select attempt from sereno.history"), shop.ran()) == (1, 0)
 
 
-async def test_changed_or_gone(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+async def test_a_changed_or_missing_procedure_is_refused(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection
+) -> None:
     shop.make("procedure book(in day date) begin insert into ran values (day, 1); end")
     name = f"{shop.name}.book"
     allowed = await allow_on(erp, name, target="erp")
@@ -210,7 +212,9 @@ async def test_changed_or_gone(erp: Sereno, shop: Shop, connection: psycopg.Conn
     assert shop.ran() == 0
 
 
-async def test_a_function_and_a_procedure_of_one_name(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+async def test_a_function_and_a_procedure_with_one_name_are_distinguished(
+    erp: Sereno, shop: Shop, connection: psycopg.Connection
+) -> None:
     shop.make("function both_(n int) returns int deterministic return n")
     shop.make("procedure both_(n int) begin select n + 1 as n; end")
     with pytest.raises(Refused, match="--kind"):
@@ -219,7 +223,7 @@ async def test_a_function_and_a_procedure_of_one_name(erp: Sereno, shop: Shop, c
     assert result(connection, job)["rows"] == [{"n": 2}]
 
 
-async def test_hostile_names(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
+async def test_hostile_names_are_quoted(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
     for place, name in enumerate(("a`; drop table ran; --x", "100% %s", """it's "it\"""", "x.y")):
         quoted = name.replace("`", "``")
         shop.make(f"procedure `{quoted}`(in `{quoted}` varchar(30)) begin select 1 as one; end")
@@ -230,7 +234,7 @@ async def test_hostile_names(erp: Sereno, shop: Shop, connection: psycopg.Connec
     assert shop.ran() == 0
 
 
-async def test_names_are_found_letter_by_letter(erp: Sereno, shop: Shop) -> None:
+async def test_names_are_case_sensitive(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure book() begin end")
     with pytest.raises(Refused, match="there is no function or procedure"):
         await allow_on(erp, f"{shop.name}.BOOK", target="erp")
@@ -238,10 +242,10 @@ async def test_names_are_found_letter_by_letter(erp: Sereno, shop: Shop) -> None
         await allow_on(erp, "mysql.AddGeometryColumn", target="erp")
 
 
-async def test_its_time_is_up(
+async def test_the_statement_timeout_applies(
     erp: Sereno, shop: Shop, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server ends it, not we: on a busy machine we are not far enough behind."""
+    """The server ends it, not the client, whose timeout is later."""
     monkeypatch.setattr(mysql, "BEHIND", 60.0)
     shop.make("procedure busy() begin declare i bigint default 0; while i < 1e12 do set i = i + 1; end while; end")
     name = f"{shop.name}.busy"
@@ -252,9 +256,7 @@ async def test_its_time_is_up(
     await auntil(lambda: shop.statements() == 0)
 
 
-async def test_it_waits_no_longer_for_a_lock_than_it_may(
-    erp: Sereno, shop: Shop, connection: psycopg.Connection
-) -> None:
+async def test_the_lock_timeout_applies(erp: Sereno, shop: Shop, connection: psycopg.Connection) -> None:
     shop.make("procedure change_all() begin update ran set n = n + 1; end")
     shop.server.do(f"insert into {shop.name}.ran values ('2026-11-01', 1)")
     name = f"{shop.name}.change_all"
@@ -269,10 +271,10 @@ async def test_it_waits_no_longer_for_a_lock_than_it_may(
 
 
 @pytest.mark.parametrize("rights", ["invoker", "definer"])
-async def test_who_cancels_the_job_cancels_the_statement(
+async def test_cancelling_the_job_cancels_the_statement(
     erp: Sereno, shop: Shop, connection: psycopg.Connection, rights: str
 ) -> None:
-    """What runs with another's rights can be ended by a login that has been given the right to."""
+    """What runs with a definer's privileges can be killed by a login with CONNECTION ADMIN."""
     if rights == "definer":
         shop.server.do(f"grant connection admin on *.* to {shop.user}")
     shop.make(f"procedure sleeps() sql security {rights} begin do sleep(3600); end")
@@ -286,7 +288,7 @@ async def test_who_cancels_the_job_cancels_the_statement(
     await auntil(lambda: shop.statements() == 0)
 
 
-async def test_what_cannot_be_stopped_is_told(
+async def test_a_statement_that_cannot_be_stopped_is_logged(
     erp: Sereno, shop: Shop, connection: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.make("procedure sleeps() begin do sleep(3600); end")
@@ -306,27 +308,27 @@ async def test_what_cannot_be_stopped_is_told(
 
 
 @pytest.mark.parametrize(("grant", "words"), [("super", "SUPER"), ("file", "FILE"), ("all privileges", "ALL")])
-async def test_a_login_that_can_do_more_is_refused(erp: Sereno, shop: Shop, grant: str, words: str) -> None:
+async def test_a_login_with_more_privileges_is_refused(erp: Sereno, shop: Shop, grant: str, words: str) -> None:
     shop.make("procedure book() begin end")
     shop.server.do(f"grant {grant} on *.* to {shop.user}")
     with pytest.raises(ConfigurationError, match=f"the login has {words}"):
         await allow_on(erp, f"{shop.name}.book", target="erp")
 
 
-async def test_what_the_login_may_not_call_is_not_there(erp: Sereno, shop: Shop) -> None:
+async def test_a_procedure_without_privilege_is_not_found(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure book() begin end")
     shop.server.do(f"revoke execute on {shop.name}.* from {shop.user}")
     with pytest.raises(Refused, match="there is no function or procedure"):
         await allow_on(erp, f"{shop.name}.book", target="erp")
 
 
-async def test_types_without_a_word_in_json(erp: Sereno, shop: Shop) -> None:
+async def test_types_without_a_json_equivalent_are_refused(erp: Sereno, shop: Shop) -> None:
     shop.make("procedure draws(in x geometry) begin end")
     with pytest.raises(Refused, match="JSON has no equivalent of the type"):
         await allow_on(erp, f"{shop.name}.draws", target="erp")
 
 
-async def test_a_server_that_is_away_is_tried_again(
+async def test_an_unreachable_server_is_retried(
     database_url: str, shop: Shop, erp: Sereno, connection: psycopg.Connection
 ) -> None:
     shop.make("procedure book() begin end")
@@ -335,14 +337,14 @@ async def test_a_server_that_is_away_is_tried_again(
     elsewhere = Sereno(database_url, procedure_targets={"erp": shop.url.replace(str(shop.server.port), "1")})
     job = elsewhere.procedure(name, target="erp", retry=Backoff(1, delays=[0], jitter=0)).enqueue()
     assert await run(elsewhere, connection, job.id) == "dead"
-    said = reason(connection, job.id)
-    assert "cannot connect to MySQL at 127.0.0.1:1" in said
-    assert "ss:word" not in said
+    text = reason(connection, job.id)
+    assert "cannot connect to MySQL at 127.0.0.1:1" in text
+    assert "ss:word" not in text
     assert one(connection, "select failures from sereno.history") == 2
     await elsewhere.aclose()
 
 
-async def test_an_unknown_target_is_named(erp: Sereno) -> None:
+async def test_an_unknown_target_is_reported_by_name(erp: Sereno) -> None:
     with pytest.raises(ConfigurationError, match="no target 'crm'; there are here, erp"):
         await allow_on(erp, "shop.book", target="crm")
     with pytest.raises(Refused, match="is not allowed on erp"):

@@ -1,4 +1,4 @@
-"""Names are data: whatever somebody writes, only what the catalogue has is found, and only that is called."""
+"""Names are data: only what the catalogue has is found and called, whatever the name contains."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from sereno.procedures.targets.postgres import PostgresTarget
 from tests.facts import one
 from tests.procedures.conftest import Login
 
-# As long as PostgreSQL keeps them whole.
+# As long as PostgreSQL stores them untruncated.
 NAMES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=15)
 HOSTILE = (
     'x"; drop table reporting.here; --',
@@ -39,7 +39,7 @@ WAITS = Timeouts(30, 30)
 @given(NAMES, NAMES)
 @example('"', '""')
 @example("a.b", "c.d")
-def test_a_name_is_read_as_it_is_written(schema: str, name: str) -> None:
+def test_a_name_is_parsed_exactly(schema: str, name: str) -> None:
     wanted = ProcedureName(schema, name)
     assert parse_name(str(wanted)) == wanted
 
@@ -53,7 +53,7 @@ def test_a_name_is_read_as_it_is_written(schema: str, name: str) -> None:
 @example("a . b")
 @example("\udc80.x")
 @example("a.b; drop table x")
-def test_anything_else_is_refused_in_words(text: str) -> None:
+def test_other_texts_are_refused_with_a_hint(text: str) -> None:
     try:
         found = parse_name(text)
     except InvalidArguments:
@@ -63,7 +63,7 @@ def test_anything_else_is_refused_in_words(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\x00b.c", '"a\x00"."b"', "close_day", "", "a.b\n", "x" * 200 + ".y", 'a."\ud800"'])
-def test_what_is_no_name(text: str) -> None:
+def test_invalid_names_are_refused(text: str) -> None:
     with pytest.raises(InvalidArguments):
         parse_name(text)
 
@@ -72,21 +72,21 @@ def test_what_is_no_name(text: str) -> None:
 def here(connection: psycopg.Connection, login: Login) -> Iterator[psycopg.Connection]:
     connection.execute("create table reporting.here (n integer)")
     yield connection
-    assert one(connection, "select to_regclass('reporting.here') is not null"), "somebody dropped it"
+    assert one(connection, "select to_regclass('reporting.here') is not null"), "it was dropped"
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NAMES, NAMES, st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20))
 @example(HOSTILE[0], HOSTILE[0], HOSTILE[0])
 @example(HOSTILE[4], HOSTILE[5], HOSTILE[4])
-async def test_only_what_is_there_is_called(
+async def test_only_existing_procedures_are_called(
     here: psycopg.Connection, login: Login, name: str, parameter: str, value: str
 ) -> None:
     await _is_called(here, login, name, parameter, value)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_names(here: psycopg.Connection, login: Login, name: str) -> None:
+async def test_hostile_names_are_quoted(here: psycopg.Connection, login: Login, name: str) -> None:
     await _is_called(here, login, name, name, name)
 
 
@@ -110,7 +110,7 @@ async def _is_called(here: psycopg.Connection, login: Login, name: str, paramete
 
 
 @given(st.text(max_size=10))
-def test_system_schemas_are_never_meant(name: str) -> None:
+def test_system_schemas_are_refused(name: str) -> None:
     for schema in ("pg_catalog", "PG_CATALOG", "pg_temp_3", "pg_toast", "information_schema"):
         with pytest.raises(Refused):
             ProcedureName(schema, name).check_own("postgresql")

@@ -36,7 +36,7 @@ def test_a_signature_is_stored_and_read_again() -> None:
     )
 
 
-def test_everything_but_the_body_counts() -> None:
+def test_every_change_but_the_body_is_noticed() -> None:
     assert still(CLOSE, [CLOSE]) is None
     other = Signature("procedure", *NAME, (Parameter("day", "text"),))
     assert still(CLOSE, [other, CLOSE]) is None
@@ -44,7 +44,7 @@ def test_everything_but_the_body_counts() -> None:
     assert "has changed since it was allowed" in str(still(CLOSE, [other]))
 
 
-def test_the_one_that_is_meant() -> None:
+def test_choose_returns_the_only_match() -> None:
     other = Signature("function", *NAME, (Parameter("day", "text"),), "text")
     assert choose([CLOSE], NAME, None, None) == CLOSE
     assert choose([CLOSE, other], NAME, " DAY  text ", None) == other
@@ -63,7 +63,7 @@ def test_the_one_that_is_meant() -> None:
         choose([], NAME, None, None)
 
 
-def test_facts_of_the_job() -> None:
+def test_facts_of_the_job_are_checked() -> None:
     check_given(CLOSE, {"day": "planned_at"})
     with pytest.raises(InvalidArguments, match="no parameter 'x'"):
         check_given(CLOSE, {"x": "job"})
@@ -72,7 +72,7 @@ def test_facts_of_the_job() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5) | st.sampled_from(["day", "factor"]), JSON, max_size=4))
-def test_parameters_fit_or_are_refused_in_words(params: dict[str, Any]) -> None:
+def test_parameters_fit_or_are_refused_with_a_reason(params: dict[str, Any]) -> None:
     fits = "day" in params and params.keys() <= {"day", "factor"}
     fits = fits and not any(isinstance(value, list | dict) for value in params.values())
     if fits:
@@ -113,7 +113,7 @@ def test_parameters_fit_or_are_refused_in_words(params: dict[str, Any]) -> None:
         ("text", None, None),
     ],
 )
-def test_values_of_a_type(type_: str, value: Any, wanted: Any) -> None:
+def test_values_are_converted_to_their_type(type_: str, value: Any, wanted: Any) -> None:
     signature = Signature("procedure", *NAME, (Parameter("x", type_),))
     assert converted(signature, {"x": value}) == {"x": wanted}
 
@@ -130,14 +130,14 @@ def test_values_of_a_type(type_: str, value: Any, wanted: Any) -> None:
         ("text", {"a": 1}),
     ],
 )  # fmt: skip
-def test_what_is_none(type_: str, value: Any) -> None:
+def test_values_that_do_not_fit_their_type_are_refused(type_: str, value: Any) -> None:
     signature = Signature("procedure", *NAME, (Parameter("x", type_),))
     with pytest.raises(InvalidArguments, match=r"reporting\.close_day: x: "):
         converted(signature, {"x": value})
 
 
 @given(st.sampled_from(["int", "decimal(10,2)", "float", "date", "datetime", "bit", "varchar(5)", "enum('a')"]), JSON)
-def test_any_json_is_a_value_or_is_refused(type_: str, value: Any) -> None:
+def test_any_json_is_converted_or_refused(type_: str, value: Any) -> None:
     signature = Signature("procedure", *NAME, (Parameter("x", type_),))
     try:
         converted(signature, {"x": value})
@@ -145,7 +145,7 @@ def test_any_json_is_a_value_or_is_refused(type_: str, value: Any) -> None:
         return
 
 
-def test_mysql_is_called_by_place() -> None:
+def test_mysql_is_called_by_position() -> None:
     parameters = (DAY, Parameter("note", "text", "inout"), Parameter("total", "int", "out"))
     call = mysql_call(Signature("procedure", "a`b", "c%d", parameters), {"day": "2026-11-01", "note": "x"})
     assert call.before == ("set @sereno_1 = %s, @sereno_2 = %s", ["x", None])
@@ -162,15 +162,15 @@ def test_results_are_bounded() -> None:
     large = Result(["x" * 4000] * 50, 50).for_history()
     assert len(msgspec.json.encode(large["rows"])) <= MOST_BYTES + 4000
     assert large["rows_left_out"] == 50 - len(large["rows"])
-    said = Notices()
+    notices = Notices()
     for number in range(250):
-        said.add("NOTICE", f"step {number}\x00" + "x" * 5000)
-    kept = Result([], None, said.collected, said.omitted).for_history()
-    assert (len(kept["notices"]), kept["notices_left_out"]) == (100, 150)
-    assert all(len(each) < 1100 and "\x00" not in each for each in kept["notices"])
+        notices.add("NOTICE", f"step {number}\x00" + "x" * 5000)
+    stored = Result([], None, notices.collected, notices.omitted).for_history()
+    assert (len(stored["notices"]), stored["notices_left_out"]) == (100, 150)
+    assert all(len(each) < 1100 and "\x00" not in each for each in stored["notices"])
 
 
-def test_values_as_json_can_hold_them() -> None:
+def test_values_are_returned_as_json() -> None:
     row = plain_row(
         "abcdefghijk",
         [

@@ -1,4 +1,4 @@
-"""What is not allowed, gone, changed, or called with what does not fit: dead, in clear words, with nothing run."""
+"""Calls that are not allowed, missing, changed, or given wrong parameters: the job is dead, and nothing has run."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ONCE = Backoff(0)
 
 @pytest.fixture
 def book(connection: psycopg.Connection, login: Login) -> None:
-    """A procedure that leaves a trace when it runs."""
+    """A procedure that records when it runs."""
     connection.execute(
         f"create table reporting.ran (day date); grant insert on reporting.ran to {login.name};"
         "create procedure reporting.book(day date, factor integer default 1) language sql "
@@ -26,20 +26,24 @@ def book(connection: psycopg.Connection, login: Login) -> None:
 
 
 async def refused(app: Sereno, connection: psycopg.Connection, job: int) -> str:
-    """Why it is dead; nothing has run, and it was tried once."""
+    """Return why the job is dead; nothing has run, and it was tried once."""
     assert await run(app, connection, job) == "dead"
     assert one(connection, "select count(*) from reporting.ran") == 0
     assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
     return reason(connection, job)
 
 
-async def test_what_is_not_allowed(reporting: Sereno, connection: psycopg.Connection, book: None) -> None:
+async def test_a_procedure_that_is_not_allowed_is_refused(
+    reporting: Sereno, connection: psycopg.Connection, book: None
+) -> None:
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
-    said = await refused(reporting, connection, job.id)
-    assert said == "reporting.book is not allowed on here: sereno procedure allow 'reporting.book'"
+    text = await refused(reporting, connection, job.id)
+    assert text == "reporting.book is not allowed on here: sereno procedure allow 'reporting.book'"
 
 
-async def test_what_is_revoked(reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow) -> None:
+async def test_a_revoked_procedure_is_refused(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
+) -> None:
     await allow("reporting.book")
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
     reporting.database.run(revoke("here", "reporting.book", actor="maria"))
@@ -51,7 +55,9 @@ async def test_what_is_revoked(reporting: Sereno, connection: psycopg.Connection
     ]
 
 
-async def test_what_is_gone(reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow) -> None:
+async def test_a_missing_procedure_is_refused(
+    reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
+) -> None:
     await allow("reporting.book")
     connection.execute("drop procedure reporting.book")
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
@@ -77,18 +83,18 @@ BODY = "language sql as 'insert into reporting.ran values (now()::date)'"
         ),
     ],
 )
-async def test_what_has_changed(
+async def test_a_changed_procedure_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, change: str, words: str
 ) -> None:
     await allow("reporting.book")
     connection.execute(f"drop procedure reporting.book; {change}".encode())
     job = reporting.procedure("reporting.book").enqueue(day="2026-11-01")
-    said = await refused(reporting, connection, job.id)
-    assert "reporting.book has changed since it was allowed" in said
-    assert words in said.partition("it is now")[2]
+    text = await refused(reporting, connection, job.id)
+    assert "reporting.book has changed since it was allowed" in text
+    assert words in text.partition("it is now")[2]
 
 
-async def test_another_body_is_another_deployment(
+async def test_a_changed_body_stays_allowed(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
     await allow("reporting.book")
@@ -118,7 +124,7 @@ async def test_another_body_is_another_deployment(
         ({"day": "2026-11-01", "factor => 1); drop table reporting.ran; --": 1}, "there is no parameter"),
     ],
 )
-async def test_wrong_parameters(
+async def test_wrong_parameters_are_refused(
     reporting: Sereno,
     connection: psycopg.Connection,
     book: None,
@@ -128,9 +134,9 @@ async def test_wrong_parameters(
 ) -> None:
     await allow("reporting.book")
     job = reporting.procedure("reporting.book").enqueue(**params)
-    said = await refused(reporting, connection, job.id)
-    assert said.startswith("wrong parameters: reporting.book: ")
-    assert words in said
+    text = await refused(reporting, connection, job.id)
+    assert text.startswith("wrong parameters: reporting.book: ")
+    assert words in text
 
 
 async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
@@ -147,7 +153,7 @@ async def test_parameters_are_given_by_name(reporting: Sereno) -> None:
         task(day="2026-11-01")
 
 
-async def test_overloads_are_told_apart(
+async def test_overloads_are_distinguished(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
     connection.execute(f"create procedure reporting.book(day text) {BODY}")
@@ -160,10 +166,10 @@ async def test_overloads_are_told_apart(
     assert (await allow("reporting.book", params="DATE,integer")).signature.params == "day date, factor integer"
 
 
-async def test_an_overload_that_came_later_is_not_called_instead(
+async def test_a_later_overload_is_not_called_instead(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow
 ) -> None:
-    """The database prefers one without defaults: who can add one would run in the place of what was allowed."""
+    """The database prefers an overload without defaults: one added later would run instead of the allowed one."""
     await allow("reporting.book")
     connection.execute(
         "create table reporting.trap (n integer); grant insert on reporting.trap to public;"
@@ -171,8 +177,8 @@ async def test_an_overload_that_came_later_is_not_called_instead(
     )
     task = reporting.procedure("reporting.book")
     short = task.enqueue(day="2026-11-01")
-    said = await refused(reporting, connection, short.id)
-    assert "factor (integer) cannot be left out, because there are overloads of this name" in said
+    text = await refused(reporting, connection, short.id)
+    assert "factor (integer) cannot be left out, because there are overloads of this name" in text
     whole = task.enqueue(day="2026-11-01", factor=1)
     assert await run(reporting, connection, whole.id) == "succeeded"
     assert one(connection, "select count(*) from reporting.ran") == 1
@@ -188,7 +194,7 @@ async def test_an_overload_that_came_later_is_not_called_instead(
         ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger, has no"),
     ],
 )
-async def test_what_no_job_can_call(
+async def test_signatures_that_no_job_can_call_are_refused(
     connection: psycopg.Connection, allow: Allow, login: Login, declared: str, words: str
 ) -> None:
     connection.execute(f"create {declared}".encode())
@@ -196,7 +202,7 @@ async def test_what_no_job_can_call(
         await allow("reporting.x")
 
 
-async def test_aggregates_and_windows_are_no_procedures(connection: psycopg.Connection, allow: Allow) -> None:
+async def test_aggregates_and_window_functions_are_not_procedures(connection: psycopg.Connection, allow: Allow) -> None:
     connection.execute("create aggregate reporting.total(integer) (sfunc = int4pl, stype = integer)")
     with pytest.raises(Refused, match=r"there is no function or procedure reporting\.total"):
         await allow("reporting.total")
@@ -209,12 +215,12 @@ async def test_aggregates_and_windows_are_no_procedures(connection: psycopg.Conn
         "pg_temp.x", "pg_toast.x", "sereno.enqueue", "sereno_archive.x", '"PG_CATALOG".lower',
     ],
 )  # fmt: skip
-async def test_what_belongs_to_the_database_or_to_us(allow: Allow, name: str) -> None:
+async def test_procedures_of_the_database_and_of_sereno_are_refused(allow: Allow, name: str) -> None:
     with pytest.raises(Refused, match="belongs to the database or to sereno"):
         await allow(name)
 
 
-async def test_who_may_not_call_it(
+async def test_a_login_without_execute_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login
 ) -> None:
     connection.execute("revoke execute on procedure reporting.book from public")
@@ -230,7 +236,7 @@ async def test_who_may_not_call_it(
 # Logins
 
 
-async def test_without_a_login_of_their_own_nothing_is_called(
+async def test_without_a_login_for_procedures_nothing_is_called(
     app: Sereno, connection: psycopg.Connection, book: None
 ) -> None:
     with pytest.raises(ConfigurationError, match="SERENO_PROCEDURE_URL"):
@@ -242,7 +248,7 @@ async def test_without_a_login_of_their_own_nothing_is_called(
     assert "the worker's own is never used" in await refused(app, connection, job.id)
 
 
-async def test_the_workers_own_login_is_used_where_somebody_says_so(
+async def test_the_workers_own_login_is_used_only_if_configured(
     app: Sereno, connection: psycopg.Connection, book: None
 ) -> None:
     app.override(procedures_as_worker=True)
@@ -269,21 +275,21 @@ async def test_the_workers_own_login_is_used_where_somebody_says_so(
         ("alter table sereno.audit owner to {login}", "can access the table sereno.audit of sereno"),
     ],
 )
-async def test_a_login_that_can_do_more_is_refused(
+async def test_a_login_with_more_privileges_is_refused(
     reporting: Sereno, connection: psycopg.Connection, book: None, allow: Allow, login: Login, grant: str, words: str
 ) -> None:
     await allow("reporting.book")
     connection.execute(grant.format(login=login.name).encode())
     job = reporting.procedure("reporting.book", retry=ONCE).enqueue(day="2026-11-01")
-    said = await refused(reporting, connection, job.id)
-    assert said.startswith(f"failed 1 times the login '{login.name}' ")
-    assert words in said
-    assert "create role reports login" in said
+    text = await refused(reporting, connection, job.id)
+    assert text.startswith(f"failed 1 times the login '{login.name}' ")
+    assert words in text
+    assert "create role reports login" in text
     connection.execute(f"alter role {login.name} nosuperuser nocreaterole nobypassrls".encode())
     connection.execute("alter table sereno.audit owner to postgres")
 
 
-async def test_an_address_that_does_not_answer_is_tried_again(
+async def test_an_unreachable_address_is_retried(
     database_url: str, connection: psycopg.Connection, book: None, allow: Allow, login: Login
 ) -> None:
     await allow("reporting.book")
@@ -291,17 +297,17 @@ async def test_an_address_that_does_not_answer_is_tried_again(
     job = app.procedure("reporting.book", retry=Backoff(1, delays=[0], jitter=0)).enqueue(day="2026-11-01")
     assert await run(app, connection, job.id) == "dead"
     assert one(connection, "select failures from sereno.history where id = %s", job.id) == 2
-    said = reason(connection, job.id)
-    assert "does not answer" in said
-    assert "only-for-procedures" not in said
+    text = reason(connection, job.id)
+    assert "does not answer" in text
+    assert "only-for-procedures" not in text
     assert one(connection, "select count(*) from reporting.ran") == 0
     await app.aclose()
 
 
-# What a callee tries
+# Attacks by a procedure
 
 
-async def test_who_resets_its_role_is_still_the_login_for_procedures(
+async def test_reset_role_does_not_leave_the_login_for_procedures(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
     connection.execute(
@@ -319,10 +325,10 @@ async def test_who_resets_its_role_is_still_the_login_for_procedures(
     assert result(connection, job.id)["rows"] == [login.name]
 
 
-async def test_what_others_made_elsewhere_does_not_come_before_its_own(
+async def test_objects_in_other_schemas_do_not_shadow_its_own(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
-    """A table or a function of the same name in `public` or `pg_temp`, whatever the login's own search path is."""
+    """A table or a function of the same name in `public` or `pg_temp`, whatever the login's search path is."""
     connection.execute(
         f"alter role {login.name} set search_path = public, reporting;"
         "create table reporting.rates (rate integer); insert into reporting.rates values (1);"
@@ -341,7 +347,7 @@ async def test_what_others_made_elsewhere_does_not_come_before_its_own(
     assert result(connection, job.id)["rows"] == ["1 1 abc"]
 
 
-async def test_nothing_of_a_call_is_left_for_the_next(
+async def test_a_call_leaves_no_state_for_the_next(
     reporting: Sereno, connection: psycopg.Connection, allow: Allow, login: Login
 ) -> None:
     connection.execute(

@@ -1,4 +1,4 @@
-"""SQL Server: the texts that it is sent, and how its catalogue is read. No server of it is started here."""
+"""SQL Server: the statements sent to it, and how its catalogue is read. No server is started here."""
 
 import sys
 from typing import Any
@@ -40,7 +40,7 @@ def test_the_catalogue_is_read() -> None:
     assert signature_of(CLOSE, (1, "P", 5, "reports", 1), []).definer == "reports"
 
 
-def test_functions_say_what_they_return() -> None:
+def test_functions_have_their_return_type() -> None:
     scalar = [("", "int", 4, 10, 0, True, False, False), *LINES[:1]]
     found = signature_of(CLOSE, (1, "FN", None, None, 1), scalar)
     assert (found.kind, found.returns, found.returns_set, len(found.parameters)) == ("function", "int", False, 1)
@@ -48,7 +48,7 @@ def test_functions_say_what_they_return() -> None:
     assert (table.kind, table.returns, table.returns_set) == ("function", "table", True)
 
 
-def test_what_json_has_no_word_for() -> None:
+def test_types_without_a_json_equivalent_are_refused() -> None:
     for line in (
         ("@x", "varbinary", -1, 0, 0, False, False, False),
         ("@x", "rows_of_mine", -1, 0, 0, False, True, True),
@@ -57,7 +57,7 @@ def test_what_json_has_no_word_for() -> None:
         assert "JSON has no equivalent of the type" in str(signature_of(CLOSE, (1, "P", None, None, 1), [line]).unfit)
 
 
-def test_a_procedure_is_called_by_the_names_of_its_parameters() -> None:
+def test_a_procedure_is_called_with_named_parameters() -> None:
     signature = signature_of(CLOSE, (1, "P", None, None, 1), [LINES[0], LINES[5]])
     call = sqlserver_call(signature, {"day": "2026-11-01"})
     assert call.text == (
@@ -89,14 +89,14 @@ def test_a_parameter_whose_name_cannot_be_quoted_is_not_sent() -> None:
         sqlserver_call(Signature("procedure", "dbo", "x", (Parameter("a = 1; drop", "int"),)), {"a = 1; drop": 1})
 
 
-def test_a_tinyint_has_no_sign() -> None:
+def test_a_tinyint_is_unsigned() -> None:
     signature = Signature("procedure", "dbo", "x", (Parameter("n", "tinyint"),))
     assert converted(signature, {"n": 255}, unsigned_bytes=True) == {"n": 255}
     with pytest.raises(InvalidArguments, match="0 to 255"):
         converted(signature, {"n": -1}, unsigned_bytes=True)
 
 
-def test_addresses() -> None:
+def test_addresses_become_connection_strings() -> None:
     def made(url: str) -> str:
         parts = urlsplit(url)
         return _for_sqlserver("erp", parts, parts.port)
@@ -109,7 +109,7 @@ def test_addresses() -> None:
         made("sqlserver://db?UID=sa")
 
 
-async def test_who_has_no_driver_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_driver_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mssql_python", None)
     targets = Targets(Settings(procedure_targets={"erp": "sqlserver://u:p@db/shop"}), lambda: "")
     with pytest.raises(ConfigurationError, match=r"sereno\[sqlserver\]"):
@@ -118,7 +118,7 @@ async def test_who_has_no_driver_is_told_what_helps(monkeypatch: pytest.MonkeyPa
 
 
 class Cursor:
-    """As the driver's, with answers written down; nothing is proved about the server itself."""
+    """Like the driver's, with scripted results; it proves nothing about the server itself."""
 
     def __init__(self, script: list[Any], sent: list[tuple[str, list[Any]]]) -> None:
         self._script = script
@@ -150,7 +150,7 @@ class Cursor:
 
 
 class Connection:
-    """What the session needs of one."""
+    """The part of a connection that the session uses."""
 
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
@@ -161,14 +161,14 @@ class Connection:
         return Cursor(self.script, self.sent)
 
 
-async def test_results_messages_and_what_comes_out_are_read() -> None:
+async def test_results_messages_and_outputs_are_read() -> None:
     nothing: list[Any] = [(None, [], -1, [])]
-    answer = [
+    results = [
         (None, [], 3, [("[01000] (0)", "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]closing")]),
         (["day", "n"], [("2026-11-01", 1), ("2026-11-02", 2)], -1, []),
         (["total"], [(7,)], -1, []),
     ]
-    connection = Connection(nothing, answer)
+    connection = Connection(nothing, results)
     session = SqlServerSession(connection)
     signature = signature_of(CLOSE, (1, "P", None, None, 1), [LINES[0], LINES[5]])
     found = await session.call(signature, {"day": "2026-11-01"}, Timeouts(2.5, 0.5), Notices())
@@ -179,14 +179,14 @@ async def test_results_messages_and_what_comes_out_are_read() -> None:
     assert list(map(str, found.notices)) == ["NOTICE: closing"]
 
 
-async def test_the_catalogue_is_asked_with_parameters() -> None:
+async def test_the_catalogue_is_queried_with_parameters() -> None:
     connection = Connection([(["a"] * 5, [(99, "P", None, None, 1)], -1, [])], [(["a"] * 8, LINES[:1], -1, [])])
     (found,) = await SqlServerSession(connection).resolve(CLOSE)
     assert connection.sent == [(ROUTINES, ["dbo", "close_day"]), (PARAMETERS, [99])]
     assert str(found) == "procedure dbo.close_day(day date)"
 
 
-async def test_a_login_that_can_do_more_is_refused() -> None:
+async def test_a_login_with_more_privileges_is_refused() -> None:
     harmless = Connection([(["a"] * 4, [("caller", 0, 0, 0)], -1, [])])
     await SqlServerSession(harmless).check_login()
     assert harmless.sent == [(LOGIN, [])]

@@ -1,4 +1,4 @@
-"""A task for schedules to make jobs of."""
+"""A task from which schedules make jobs."""
 
 from collections.abc import Iterator
 
@@ -26,5 +26,5 @@ def deploy(database_url: str) -> Iterator[Deploy]:
 
 @pytest.fixture
 def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that is not told, or does not look closer, sleeps for longer than any test waits."""
+    """A scheduler that gets no NOTIFY and no look-back sleeps longer than any test waits."""
     monkeypatch.setattr(scheduler, "REST", 600.0)

@@ -1,4 +1,4 @@
-"""What tests of the scheduler do and ask."""
+"""Steps and queries shared by the scheduler's tests."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -41,7 +41,7 @@ class Deploy:
 
 
 def made(connection: Connection, key: str | None = None) -> int:
-    """Jobs that schedules made, finished or not."""
+    """Count the jobs that schedules made, finished or not."""
     found: int = one(
         connection,
         "select count(*) from (select schedule_id from sereno.jobs union all select schedule_id from sereno.history) j "
@@ -74,7 +74,7 @@ async def scheduling(app: Sereno, **settings: Any) -> AsyncIterator[Scheduler]:
 
 
 async def asleep(connection: Connection) -> None:
-    """It leads, has looked, and means to sleep for seconds."""
+    """Wait until a scheduler leads, has polled, and sleeps for seconds."""
     await auntil(
         lambda: one(connection, "select wakes_at > sereno.now() + interval '3 seconds' from sereno.leases") or False
     )
@@ -82,7 +82,7 @@ async def asleep(connection: Connection) -> None:
 
 @contextmanager
 def locked(url: str, key: str) -> Iterator[None]:
-    """Somebody is changing this schedule."""
+    """Hold a lock on this schedule in another transaction."""
     with psycopg.connect(url) as other:
         other.execute("select from sereno.schedules where key = %s for update", [key])
         yield

@@ -22,15 +22,15 @@ def work(app: Sereno) -> Task[[str], None]:
     return work
 
 
-@pytest.mark.parametrize("door", SYNC_DOORS.values(), ids=SYNC_DOORS)
+@pytest.mark.parametrize("connect", SYNC_DOORS.values(), ids=SYNC_DOORS)
 def test_commit_and_roll_back(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: SyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: SyncDoor
 ) -> None:
-    with suppress(ChangedMyMindError), door(database_url) as callers:
+    with suppress(ChangedMyMindError), connect(database_url) as callers:
         app.schedules.upsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
         raise ChangedMyMindError
     assert one(connection, COUNT) == 0
-    with door(database_url) as callers:
+    with connect(database_url) as callers:
         made = app.schedules.upsert(TRICKY, work.job(TRICKY), RULE, tenant=TRICKY, connection=callers)
         assert one(connection, COUNT) == 0
         assert app.schedules.pause(TRICKY, note=TRICKY, connection=callers) == 1
@@ -39,16 +39,16 @@ def test_commit_and_roll_back(
     assert (row.id, row.args, row.tenant) == (made.id, {"text": TRICKY}, TRICKY)
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
+@pytest.mark.parametrize("connect", ASYNC_DOORS.values(), ids=ASYNC_DOORS)
 async def test_commit_and_roll_back_in_async_code(
-    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, door: AsyncDoor
+    app: Sereno, work: Task[[str], None], database_url: str, connection: psycopg.Connection, connect: AsyncDoor
 ) -> None:
     with suppress(ChangedMyMindError):
-        async with door(database_url) as callers:
+        async with connect(database_url) as callers:
             await app.schedules.aupsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
             raise ChangedMyMindError
     assert one(connection, COUNT) == 0
-    async with door(database_url) as callers:
+    async with connect(database_url) as callers:
         made = await app.schedules.aupsert(TRICKY, work.job(TRICKY), RULE, connection=callers)
         assert one(connection, COUNT) == 0
         assert await app.schedules.apause(TRICKY, note=TRICKY, connection=callers) == 1

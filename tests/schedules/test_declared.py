@@ -1,4 +1,4 @@
-"""Schedules that the code declares: written when it starts, disabled when they leave it, and nobody else's touched."""
+"""Declared schedules: written at start, disabled when no longer declared; other schedules are not touched."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ def states(app: Sereno) -> dict[str, str]:
     return {row.key: row.state for row in app.schedules.list()}
 
 
-def test_what_the_code_declares_is_written_when_it_starts(app: Sereno, connection: Connection) -> None:
+def test_declared_schedules_are_written_at_start(app: Sereno, connection: Connection) -> None:
     @app.cycle(Every("2m"))
     def poll() -> None: ...
 
@@ -34,8 +34,8 @@ def test_what_the_code_declares_is_written_when_it_starts(app: Sereno, connectio
     assert {schedule.what for schedule in again} == {"unchanged"}
 
 
-def test_a_restart_moves_nothing(deploy: Deploy, connection: Connection) -> None:
-    """An hourly schedule of a service that restarts every ten minutes fires every hour all the same."""
+def test_a_restart_does_not_move_the_next_instant(deploy: Deploy, connection: Connection) -> None:
+    """An hourly schedule of a service that restarts every ten minutes still fires every hour."""
     deploy("k").schedules.synchronise()
     planned = one(connection, "select next_run_at from sereno.schedules")
     for _ in range(5):
@@ -50,7 +50,9 @@ def test_a_restart_moves_nothing(deploy: Deploy, connection: Connection) -> None
     assert moved[0].next_run_at > planned
 
 
-def test_what_left_the_code_is_disabled_and_comes_back_with_it(deploy: Deploy, connection: Connection) -> None:
+def test_an_undeclared_schedule_is_disabled_and_enabled_when_declared_again(
+    deploy: Deploy, connection: Connection
+) -> None:
     app = deploy("stays", "leaves")
     app.schedules.synchronise()
     _, left = deploy("stays").schedules.synchronise()
@@ -58,7 +60,7 @@ def test_what_left_the_code_is_disabled_and_comes_back_with_it(deploy: Deploy, c
     assert states(app) == {"leaves": "disabled", "stays": "enabled"}
     row = app.schedules.get("leaves")
     assert (row.next_run_at, row.note) == (None, "left the code")
-    assert deploy("stays").schedules.synchronise()[1] == [], "it is said once"
+    assert deploy("stays").schedules.synchronise()[1] == [], "it is reported once"
     advance(connection, 10 * 3600)
     assert app.schedules.tick().fires == 1
 
@@ -79,7 +81,7 @@ def test_code_without_any_schedule_disables_the_last_one(deploy: Deploy) -> None
 
 @pytest.mark.parametrize("changed", [False, True])
 @pytest.mark.parametrize("stop", ["pause", "disable"])
-def test_what_a_person_stopped_stays_so_whatever_the_code_says(deploy: Deploy, stop: str, changed: bool) -> None:
+def test_a_declaration_does_not_resume_what_a_person_stopped(deploy: Deploy, stop: str, changed: bool) -> None:
     app = deploy("k")
     app.schedules.synchronise()
     getattr(app.schedules, stop)("k", note="the supplier is closed", actor="ada")
@@ -91,9 +93,7 @@ def test_what_a_person_stopped_stays_so_whatever_the_code_says(deploy: Deploy, s
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_a_person_paused_until_a_day_sleeps_until_then(
-    deploy: Deploy, connection: Connection, changed: bool
-) -> None:
+def test_a_declaration_does_not_end_a_timed_pause(deploy: Deploy, connection: Connection, changed: bool) -> None:
     app = deploy("k")
     app.schedules.synchronise()
     until: datetime = one(connection, "select sereno.now()") + timedelta(days=3)
@@ -103,7 +103,7 @@ def test_what_a_person_paused_until_a_day_sleeps_until_then(
     assert (row.paused_until, row.next_run_at, row.note) == (until, until, "holidays")
 
 
-def test_two_services_leave_each_other_alone(deploy: Deploy) -> None:
+def test_two_services_do_not_disable_each_others_schedules(deploy: Deploy) -> None:
     a, b = deploy("a1", "a2", service="a"), deploy("b1", service="b")
     for app in (a, b, a, b):
         app.schedules.synchronise()
@@ -114,7 +114,7 @@ def test_two_services_leave_each_other_alone(deploy: Deploy) -> None:
     assert states(a) == {"a1": "enabled", "a2": "disabled", "b1": "disabled"}
 
 
-def test_what_a_program_made_at_run_time_is_not_the_codes(deploy: Deploy) -> None:
+def test_a_schedule_made_at_run_time_is_not_disabled(deploy: Deploy) -> None:
     app = deploy("declared")
     app.schedules.synchronise()
 
@@ -126,7 +126,7 @@ def test_what_a_program_made_at_run_time_is_not_the_codes(deploy: Deploy) -> Non
     assert states(app) == {"declared": "disabled", "made": "enabled"}
 
 
-def test_a_once_that_is_over_does_not_stop_a_start(database_url: str, connection: Connection) -> None:
+def test_a_past_once_does_not_prevent_a_start(database_url: str, connection: Connection) -> None:
     at: datetime = one(connection, "select sereno.now()") + timedelta(hours=1)
     app = Sereno(database_url)
 
@@ -144,7 +144,7 @@ def test_a_once_that_is_over_does_not_stop_a_start(database_url: str, connection
     app.close()
 
 
-async def test_a_worker_writes_them_before_it_works(app: Sereno, connection: Connection) -> None:
+async def test_a_worker_writes_declarations_before_it_claims_jobs(app: Sereno, connection: Connection) -> None:
     @app.cycle(Every("200ms"))
     async def beat() -> None: ...
 
@@ -152,7 +152,7 @@ async def test_a_worker_writes_them_before_it_works(app: Sereno, connection: Con
         await auntil(lambda: app.schedules.get(beat.name).succeeded >= 2)
 
 
-def test_what_makes_no_sense_is_refused_where_it_is_written(app: Sereno) -> None:
+def test_invalid_declarations_are_refused_when_declared(app: Sereno) -> None:
     with pytest.raises(InvalidSchedule, match="61"):
 
         @app.schedule(Cron("61 * * * *"))
@@ -170,7 +170,7 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(app: Sereno) -> None
         def second() -> None: ...
 
 
-def test_a_service_has_the_name_of_its_module_unless_it_is_given_one(app: Sereno, database_url: str) -> None:
+def test_a_service_is_named_after_its_module_by_default(app: Sereno, database_url: str) -> None:
     assert app.service == "tests.conftest"
     assert Sereno(database_url, service="shop").service == "shop"
     assert home_of({"__name__": "__main__", "__file__": "/srv/shop/jobs.py"}) == "jobs"

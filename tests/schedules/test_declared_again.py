@@ -1,4 +1,4 @@
-"""A schedule that is said again, paused, spread or run by hand: what was planned stays planned, nothing comes twice."""
+"""A schedule that is written again, paused, spread or run manually keeps its plan, and no instant fires twice."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -20,14 +20,14 @@ DAY = 86_400
 
 
 def say(connection: Connection, **changes: Any) -> None:
-    said = {"args": "{}", "every": "1 hour"} | changes
-    connection.execute("select sereno.schedule('k', 'work', %(args)s::jsonb, every => %(every)s::interval)", said)
+    given = {"args": "{}", "every": "1 hour"} | changes
+    connection.execute("select sereno.schedule('k', 'work', %(args)s::jsonb, every => %(every)s::interval)", given)
 
 
-# By SQL
+# Written with SQL
 
 
-def test_said_again_by_sql_it_goes_on_as_before(app: Sereno, work: Work, connection: Connection) -> None:
+def test_writing_it_again_with_sql_keeps_its_plan(app: Sereno, work: Work, connection: Connection) -> None:
     say(connection)
     app.schedules.tick()
     planned = app.schedules.get("k").next_run_at
@@ -44,7 +44,7 @@ def test_said_again_by_sql_it_goes_on_as_before(app: Sereno, work: Work, connect
     assert app.schedules.get("k").args == {"name": "other"}
 
 
-def test_said_again_by_sql_it_stays_paused(app: Sereno, work: Work, connection: Connection) -> None:
+def test_writing_it_again_with_sql_keeps_it_paused(app: Sereno, work: Work, connection: Connection) -> None:
     say(connection)
     app.schedules.tick()
     app.schedules.pause("k", until=now(connection) + timedelta(days=7), note="holiday")
@@ -56,7 +56,9 @@ def test_said_again_by_sql_it_stays_paused(app: Sereno, work: Work, connection: 
     assert app.schedules.tick().fires == 0
 
 
-def test_a_good_rule_by_sql_clears_the_note_of_a_bad_one(app: Sereno, work: Work, connection: Connection) -> None:
+def test_a_valid_rule_from_sql_clears_the_note_of_an_invalid_one(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
     connection.execute("select sereno.schedule('k', 'work', cron => 'nonsense')")
     app.schedules.tick()
     assert app.schedules.get("k").state == "parked"
@@ -65,10 +67,12 @@ def test_a_good_rule_by_sql_clears_the_note_of_a_bad_one(app: Sereno, work: Work
     assert (row.state, row.note) == ("enabled", None)
 
 
-# By Python
+# Written with Python
 
 
-def test_other_arguments_during_a_run_leave_its_end_to_decide(app: Sereno, work: Work, connection: Connection) -> None:
+def test_changed_arguments_during_a_run_keep_the_plan_from_its_end(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h", count_from="end"))
     advance(connection, 3601)
     app.schedules.tick()
@@ -77,7 +81,7 @@ def test_other_arguments_during_a_run_leave_its_end_to_decide(app: Sereno, work:
     assert app.schedules.get("k").state == "enabled"
 
 
-def test_what_the_code_declares_stays_the_codes(app: Sereno, work: Work, connection: Connection) -> None:
+def test_a_declared_schedule_stays_declared_when_upserted(app: Sereno, work: Work, connection: Connection) -> None:
     do(connection, store.upsert([app.schedules.new("k", work.job("a"), Every("1h"))], "shop", declared_by="shop"))
     assert app.schedules.upsert("k", work.job("a"), Every("1h")).what == "unchanged"
     app.schedules.upsert("k", work.job("b"), Every("1h"))
@@ -92,7 +96,7 @@ def wider(app: Sereno, work: Work, window: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["upsert", "paused", "spread", "paused until"])
-def test_a_day_does_not_come_again_however_its_spread_is_changed(
+def test_a_changed_spread_does_not_fire_the_same_day_twice(
     app: Sereno, work: Work, connection: Connection, how: str
 ) -> None:
     wider(app, work, "20m")
@@ -116,7 +120,7 @@ def test_a_day_does_not_come_again_however_its_spread_is_changed(
         case "paused until":
             app.schedules.pause("k", until=now(connection) + timedelta(minutes=1))
             wider(app, work, "6h")
-    # Until shortly before the next day's.
+    # Until shortly before the next day's instant.
     for _ in range(20):
         advance(connection, 3600)
         app.schedules.tick()
@@ -128,7 +132,7 @@ def test_a_day_does_not_come_again_however_its_spread_is_changed(
     assert app.schedules.get("k").last_planned_at != first
 
 
-def test_a_spread_of_everything_leaves_out_what_cannot_be_read(app: Sereno, work: Work, connection: Connection) -> None:
+def test_spreading_everything_skips_unreadable_rules(app: Sereno, work: Work, connection: Connection) -> None:
     for key in ("a", "b", "c"):
         app.schedules.upsert(key, work.job("a"), Daily("03:00"))
     connection.execute("""update sereno.schedules set rule = '{"kind": 7}' where key = 'b'""")
@@ -139,7 +143,7 @@ def test_a_spread_of_everything_leaves_out_what_cannot_be_read(app: Sereno, work
 # Pauses
 
 
-def test_a_pause_until_a_moment_that_is_past_or_means_nothing_is_refused(app: Sereno, work: Work) -> None:
+def test_a_pause_until_a_past_or_invalid_moment_is_refused(app: Sereno, work: Work) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     with pytest.raises(Refused, match="which is past"):
         app.schedules.pause("k", until=datetime(2020, 1, 1, tzinfo=UTC))
@@ -150,7 +154,7 @@ def test_a_pause_until_a_moment_that_is_past_or_means_nothing_is_refused(app: Se
     assert app.schedules.get("k").paused_until is None
 
 
-def test_paused_until_a_moment_is_paused(app: Sereno, work: Work, connection: Connection) -> None:
+def test_a_timed_pause_counts_as_paused(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     app.schedules.pause("k", until=now(connection) + timedelta(hours=2))
     assert [row.key for row in app.schedules.list(states=["paused"])] == ["k"]
@@ -159,10 +163,10 @@ def test_paused_until_a_moment_is_paused(app: Sereno, work: Work, connection: Co
         assert do(connection, store.count(ScheduleFilter())) == {"paused": 1}
 
 
-# By hand
+# Manual runs
 
 
-def test_two_runs_by_hand_in_one_transaction_are_two(app: Sereno, work: Work, connection: Connection) -> None:
+def test_two_manual_runs_in_one_transaction_make_two_jobs(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     with line(app.url) as own, own.transaction():
         first = do(own, operations.run_now("k"))
@@ -171,7 +175,7 @@ def test_two_runs_by_hand_in_one_transaction_are_two(app: Sereno, work: Work, co
     assert app.schedules.get("k").fired == 2
 
 
-def test_duplicates_by_hand_are_counted_as_duplicates(app: Sereno, work: Work, connection: Connection) -> None:
+def test_duplicates_of_manual_runs_are_counted(app: Sereno, work: Work, connection: Connection) -> None:
     keyed = work.using(unique_key="one", unique_for="forever")
     app.schedules.upsert("k", keyed.job("a"), Cron("0 * * * *"))
     hour = now(connection).replace(minute=0, second=0, microsecond=0)
@@ -181,7 +185,7 @@ def test_duplicates_by_hand_are_counted_as_duplicates(app: Sereno, work: Work, c
     assert (row.fired, row.skipped) == (1, {"duplicate": 4})
 
 
-def test_the_heatmap_counts_what_can_fire(app: Sereno, work: Work, connection: Connection) -> None:
+def test_the_heatmap_counts_only_schedules_that_can_fire(app: Sereno, work: Work, connection: Connection) -> None:
     for key in ("asleep", "later", "awake"):
         starts_at = now(connection) + timedelta(days=10) if key == "later" else None
         app.schedules.upsert(key, work.job("a"), Cron("0 * * * *"), starts_at=starts_at)
@@ -190,7 +194,7 @@ def test_the_heatmap_counts_what_can_fire(app: Sereno, work: Work, connection: C
         assert sum(cell.fires for cell in do(connection, heatmap(ScheduleFilter(), DAY)).cells) == 24
 
 
-def test_two_who_say_the_same_at_the_same_moment_mean_one_schedule(
+def test_concurrent_identical_upserts_make_one_schedule(
     app: Sereno, work: Work, connection: Connection, database_url: str
 ) -> None:
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""Declarations against what is stored already: a row without a note, a tenant's row, a row that is refused."""
+"""Declarations in conflict with stored rows: a row without a note, a tenant's row, a refused row."""
 
 import threading
 from typing import Any
@@ -36,7 +36,7 @@ def test_a_changed_declaration_of_a_disabled_schedule_is_written(deploy: Deploy,
     assert row.rule["interval"] == 7200
 
 
-def test_a_rule_that_is_changed_from_sql_is_planned_anew(app: Sereno, connection: Connection) -> None:
+def test_a_rule_changed_with_sql_is_planned_again(app: Sereno, connection: Connection) -> None:
     for hour in ("3", "4"):
         connection.execute("select sereno.schedule('k', 'work', cron => %s)", [f"0 {hour} * * *"])
         assert one(connection, "select planned from sereno.schedules") is False
@@ -68,7 +68,7 @@ def test_a_declaration_never_adopts_a_tenants_schedule(
     assert again[0].what == "unchanged"
 
 
-def test_no_name_that_a_tenant_takes_stops_a_declaration(deploy: Deploy, app: Sereno, other: Any) -> None:
+def test_a_tenant_cannot_block_a_declaration_by_taking_names(deploy: Deploy, app: Sereno, other: Any) -> None:
     for key in ("k", "k@acme", "z" * 500):
         app.schedules.upsert(key, other.job(), Every("3h"), tenant="acme")
     written, _ = deploy("k", "z" * 500).schedules.synchronise()
@@ -80,8 +80,8 @@ def test_no_name_that_a_tenant_takes_stops_a_declaration(deploy: Deploy, app: Se
     assert theirs[2] == "z" * 240 + "@acme"
 
 
-def test_what_is_the_applications_own_is_still_adopted(deploy: Deploy, app: Sereno, other: Any) -> None:
-    """Made at run time without a tenant, or for the tenant that the declaration is for."""
+def test_the_applications_own_schedule_is_adopted(deploy: Deploy, app: Sereno, other: Any) -> None:
+    """Made at run time without a tenant, or for the tenant of the declaration."""
     app.schedules.upsert("k", other.job(), Every("3h"))
     assert deploy("k").schedules.synchronise()[0][0].what == "changed"
     app.schedules.upsert("of_acme", other.job(), Every("3h"), tenant="acme")
@@ -91,7 +91,7 @@ def test_what_is_the_applications_own_is_still_adopted(deploy: Deploy, app: Sere
     assert moved[0].what == "changed", "a declaration may give its own schedule to another tenant"
 
 
-def test_a_bad_declaration_is_reported_and_stops_no_other(
+def test_an_invalid_declaration_is_reported_and_the_others_are_written(
     deploy: Deploy, connection: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = deploy("a", "bad", "leaves", "z")
@@ -112,7 +112,7 @@ def test_a_bad_declaration_is_reported_and_stops_no_other(
     assert app.schedules.get("bad").state == "enabled"
 
 
-async def test_a_worker_starts_and_works_beside_a_bad_declaration(app: Sereno, connection: Connection) -> None:
+async def test_a_worker_starts_despite_an_invalid_declaration(app: Sereno, connection: Connection) -> None:
     @app.cycle(Every("200ms"), key="good")
     async def good() -> None: ...
 
@@ -124,10 +124,10 @@ async def test_a_worker_starts_and_works_beside_a_bad_declaration(app: Sereno, c
         await auntil(lambda: app.schedules.get("good").succeeded >= 1)
 
 
-def test_a_tenant_that_creates_the_key_at_the_same_moment_is_moved_aside(
+def test_a_tenants_schedule_created_at_the_same_moment_is_renamed(
     deploy: Deploy, app: Sereno, other: Any, connection: Connection, database_url: str
 ) -> None:
-    """Its row is committed while the declaration waits for it: found taken, the declaration looks again."""
+    """Its row is committed while the declaration waits for it: the declaration finds it taken and tries again."""
     declaring = deploy("k")
     declaring.schedules.list()
     with psycopg.connect(database_url) as theirs:

@@ -1,4 +1,4 @@
-"""Names of the fire in arguments and keys: filled in by the schedule's own clock, and no way to fill the memory."""
+"""Placeholders in arguments and keys: filled in the schedule's zone, and unable to exhaust memory."""
 
 import string
 from datetime import UTC, datetime, timedelta
@@ -51,12 +51,12 @@ def work(app: Sereno) -> Task[..., None]:
         ("{{date}}", "{2026-03-01}"),
     ],
 )
-def test_a_name_becomes_the_instant_on_the_schedules_clock(text: str, expected: str) -> None:
-    """A key that looks like a name stays what it is: what was filled in is not looked at again."""
+def test_a_placeholder_becomes_the_instant_in_the_schedules_zone(text: str, expected: str) -> None:
+    """A key that looks like a placeholder stays as it is: filled-in text is not expanded again."""
     assert filled(text, AT, "menu:{date}", "r42") == expected
 
 
-def test_names_are_found_at_any_depth_and_nothing_else_is_touched() -> None:
+def test_placeholders_are_filled_at_any_depth_and_nothing_else_changes() -> None:
     value = {"{date}": ["{key}", {"deep": ["{fire:%Y}", 1, 2.5, None, True]}], "n": 10**30}
     assert filled(value, AT, "k", None) == {
         "2026-03-01": ["k", {"deep": ["2026", 1, 2.5, None, True]}],
@@ -66,21 +66,21 @@ def test_names_are_found_at_any_depth_and_nothing_else_is_touched() -> None:
 
 
 @pytest.mark.parametrize("letter", sorted(DIRECTIVES))
-def test_every_directive_says_what_python_says(letter: str) -> None:
+def test_every_directive_matches_pythons_strftime(letter: str) -> None:
     for day in range(400):
         at = AT + timedelta(days=day, hours=7 * day)
         assert filled(f"{{fire:%{letter}}}", at, "k", None) == at.strftime(f"%{letter}")
 
 
 class Elsewhere(datetime):
-    """A machine that speaks German."""
+    """A host with a German locale."""
 
     def strftime(self, pattern: str) -> str:
         return {"%A": "Sonntag", "%a": "So", "%B": "März", "%b": "Mär"}.get(pattern) or super().strftime(pattern)
 
 
-def test_the_language_of_a_machine_changes_nothing() -> None:
-    """Two schedulers on two machines make the same unique key."""
+def test_the_locale_of_a_host_changes_nothing() -> None:
+    """Two schedulers on two hosts make the same unique key."""
     there = Elsewhere(2026, 3, 1, 2, 5, tzinfo=UTC)
     assert there.strftime("%A") == "Sonntag"
     assert filled("{fire:%A %a %d %B %b}", there, "k", None) == "Sunday Sun 01 March Mar"
@@ -105,7 +105,7 @@ def test_the_language_of_a_machine_changes_nothing() -> None:
         "{fire:" + "x" * (LONGEST_FORMAT + 1) + "}",
     ],
 )
-def test_a_format_that_is_not_known_is_refused_before_it_is_stored_and_when_it_fires(text: str) -> None:
+def test_an_unknown_format_is_refused_when_stored_and_when_fired(text: str) -> None:
     for value in (text, {"a": [text]}, {text: 1}):
         with pytest.raises(InvalidSchedule):
             check_names(value)
@@ -113,7 +113,7 @@ def test_a_format_that_is_not_known_is_refused_before_it_is_stored_and_when_it_f
         filled(text, AT, "k", None)
 
 
-def test_a_refusal_is_short_and_names_what_there_is() -> None:
+def test_a_refusal_is_short_and_lists_the_known_directives() -> None:
     with pytest.raises(InvalidSchedule, match=r"%Q is not a known directive; use one of %% %A"):
         check_names("{fire:%Q}")
     with pytest.raises(InvalidSchedule) as refused:
@@ -122,7 +122,7 @@ def test_a_refusal_is_short_and_names_what_there_is() -> None:
 
 
 @given(st.text(alphabet=string.ascii_letters + "%{}:- \n0123456789é", max_size=60))
-def test_any_text_is_filled_or_refused_and_never_grows_much(text: str) -> None:
+def test_any_text_is_filled_or_refused_and_grows_little(text: str) -> None:
     try:
         check_names(text)
     except InvalidSchedule:
@@ -137,7 +137,7 @@ def test_any_text_is_filled_or_refused_and_never_grows_much(text: str) -> None:
 @given(
     st.recursive(st.text() | st.integers() | st.none(), lambda some: st.lists(some) | st.dictionaries(st.text(), some))
 )
-def test_arguments_without_names_stay_as_they_are(value: Any) -> None:
+def test_arguments_without_placeholders_are_unchanged(value: Any) -> None:
     text = msgspec.json.encode(value).decode()
     if not has_names(text):
         assert filled(value, AT, "k", None) == value
@@ -155,7 +155,7 @@ def test_the_day_is_that_of_the_zone(when: When, at: datetime, expected: str) ->
     assert f"{local(encode(when).decode(), instant(at)):%Y-%m-%d %H:%M}" == expected
 
 
-def test_a_job_names_the_instant_of_the_rule_and_not_its_place_in_the_spread(
+def test_placeholders_use_the_rules_instant_without_the_spread(
     app: Sereno, work: Task[..., None], connection: psycopg.Connection
 ) -> None:
     """Spread over the night, all accounts still reconcile the same day."""
@@ -171,7 +171,7 @@ def test_a_job_names_the_instant_of_the_rule_and_not_its_place_in_the_spread(
     assert len(names) <= 2
 
 
-def test_a_job_is_made_of_what_the_schedule_says_and_no_more() -> None:
+def test_a_job_has_only_the_options_of_its_schedule() -> None:
     details = {
         "key": "k",
         "task": "t",
@@ -202,7 +202,7 @@ def test_a_job_is_made_of_what_the_schedule_says_and_no_more() -> None:
     }
 
 
-def test_sql_and_python_agree_on_what_has_names(
+def test_sql_and_python_agree_on_what_has_placeholders(
     app: Sereno, work: Task[..., None], connection: psycopg.Connection
 ) -> None:
     for number, text in enumerate(["{date}", "{fire}", "{fire:%Y}", "{key}", "{tenant}", "plain", "{Date}", "{fire:"]):
@@ -216,7 +216,7 @@ def test_sql_and_python_agree_on_what_has_names(
         "join sereno.schedules s on s.key = replace(p.key, 'python', 'sql') where p.key like 'python%'"
     ).fetchall()
     assert len(pairs) == 8
-    # Both may look once too often, and find nothing to fill in; neither may look too seldom.
+    # Either may report placeholders where there are none; neither may miss one.
     named = {"{date}", "{fire}", "{fire:%Y}", "{key}", "{tenant}"}
     assert {text for text, python, sql in pairs if python and sql} >= named
     assert "plain" not in {text for text, python, sql in pairs if python or sql}

@@ -22,7 +22,7 @@ def jobs(connection: psycopg.Connection) -> list[tuple[str, int]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def test_a_due_schedule_makes_one_job_and_goes_on(
+def test_a_due_schedule_makes_one_job_and_advances(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     made = app.schedules.upsert("k", work.job("a"), Every("1h"))
@@ -73,7 +73,7 @@ def test_missed_instants(
     assert 0 < (row.next_run_at - now(connection)).total_seconds() <= 3600
 
 
-def test_more_than_the_cap_is_recorded_and_not_run(
+def test_missed_instants_beyond_the_limit_are_recorded_but_not_run(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"), missed="all", missed_limit=3, overlap="allow")
@@ -84,7 +84,9 @@ def test_more_than_the_cap_is_recorded_and_not_run(
     assert reasons == [("missed", 7)]
 
 
-def test_later_than_it_may_be_is_skipped(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_an_instant_later_than_max_lateness_is_skipped(
+    app: Sereno, work: Task[[str], None], connection: psycopg.Connection
+) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"), max_lateness="5m")
     advance(connection, 3600 + 301)
     done = app.schedules.tick()
@@ -92,7 +94,7 @@ def test_later_than_it_may_be_is_skipped(app: Sereno, work: Task[[str], None], c
     assert app.schedules.get("k").skipped == {"late": 1}
 
 
-def test_a_run_that_goes_on_makes_the_next_fire_wait_or_go(
+def test_a_live_run_holds_skips_or_cancels_by_overlap_policy(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     for overlap in get_args(Overlap):
@@ -109,7 +111,7 @@ def test_a_run_that_goes_on_makes_the_next_fire_wait_or_go(
     assert app.schedules.get("queue_one").skipped == {"overlap": 1}
     held = app.schedules.get("queue_one")
     assert held.held_at is not None
-    # The first one waited, so it was cancelled at once; with no run left, the third went instead of the second.
+    # The first job was still waiting, so it was cancelled at once; with no run left, the third fired, not the second.
     assert made.count("cancel_previous") == 1
     assert app.schedules.get("cancel_previous").skipped == {"superseded": 1}
 
@@ -125,7 +127,7 @@ def test_once_fires_once_and_is_finished(app: Sereno, work: Task[[str], None], c
     assert (row.state, row.next_run_at, row.last_planned_at) == ("finished", None, at)
 
 
-def test_a_past_once_is_refused_unless_it_is_there_already(
+def test_a_past_once_is_refused_unless_it_exists(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     at = now(connection) + timedelta(hours=1)
@@ -137,7 +139,7 @@ def test_a_past_once_is_refused_unless_it_is_there_already(
         app.schedules.upsert("other", work.job("a"), Once(at))
 
 
-def test_names_of_the_fire_are_filled_in_and_keep_a_month_unique(
+def test_placeholders_in_a_unique_key_allow_one_job_a_month(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     app.schedules.upsert(
@@ -175,7 +177,7 @@ def test_a_changed_rule_never_fires_a_past_instant_again(
     assert app.schedules.upsert("k", work.job("a"), Cron("0,30  *  * * *"), overlap="allow").what == "unchanged"
 
 
-def test_sql_makes_a_schedule_too_and_a_bad_one_is_parked(
+def test_sql_can_create_schedules_and_invalid_ones_are_parked(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     connection.execute(
@@ -261,7 +263,7 @@ def test_a_change_does_not_end_a_pause(app: Sereno, work: Task[[str], None], con
     assert (row.next_run_at.minute, row.paused_until) == (30, None)
 
 
-def test_a_change_right_after_a_resume_loses_no_instant(
+def test_a_change_right_after_a_resume_skips_no_instant(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
@@ -272,7 +274,7 @@ def test_a_change_right_after_a_resume_loses_no_instant(
     assert app.schedules.tick().fires == 1
 
 
-def test_another_spread_does_not_fire_the_same_day_again(
+def test_a_new_spread_does_not_fire_the_same_day_again(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     app.schedules.upsert("menu:42", work.job("a"), Daily("03:00"), overlap="allow")
@@ -307,10 +309,10 @@ def test_a_spread_does_not_end_a_pause(app: Sereno, work: Task[[str], None], con
     assert app.schedules.get("k").paused_until == until
 
 
-def test_what_was_skipped_can_be_run_after_all(
+def test_a_skipped_instant_can_be_backfilled(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
-    # Ten minutes past the hour: three and a half hours later the latest of what was missed is far too late as well.
+    # Ten minutes past the hour: three and a half hours later, even the latest missed instant is beyond max_lateness.
     ten_past(connection)
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), max_lateness="1m", overlap="allow")
     start = now(connection)
@@ -324,7 +326,7 @@ def test_what_was_skipped_can_be_run_after_all(
     assert again == []
 
 
-def test_how_late_it_was(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
+def test_lateness_is_recorded(app: Sereno, work: Task[[str], None], connection: psycopg.Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     assert app.schedules.get("k").late_p99 is None
     advance(connection, 3600 + 100)
@@ -334,7 +336,7 @@ def test_how_late_it_was(app: Sereno, work: Task[[str], None], connection: psyco
     assert 100 <= late < 200
 
 
-def test_a_good_rule_clears_the_note_of_a_bad_one(
+def test_a_valid_rule_clears_the_note_of_an_invalid_one(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     connection.execute("select sereno.schedule('k', 'work', '{\"name\": \"a\"}', cron => '61 * * * *')")
@@ -343,7 +345,7 @@ def test_a_good_rule_clears_the_note_of_a_bad_one(
     assert (app.schedules.get("k").state, app.schedules.get("k").note) == ("enabled", None)
 
 
-def test_a_tick_from_outside_reads_the_ends_of_runs(
+def test_a_tick_without_a_scheduler_counts_ended_runs(
     app: Sereno, work: Task[[str], None], connection: psycopg.Connection
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h", count_from="end"))

@@ -1,6 +1,6 @@
-"""What a due schedule does, against a model that walks from instant to instant and takes the docs at their word.
+"""`firing.plan` against a model that walks from instant to instant and implements the docs literally.
 
-Every instant from the due one to now must be fired, stood for, skipped or held: none twice, none forgotten.
+Every instant from the due one to now must be fired, stood for, skipped or held: none twice, none lost.
 """
 
 from collections import Counter
@@ -20,15 +20,15 @@ MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 START = instant(datetime(2026, 1, 1, tzinfo=UTC))
 ZONES = ("UTC", "America/Sao_Paulo", "Europe/Riga", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kolkata")
 OVERLAPS: tuple[Overlap, ...] = ("skip", "allow", "queue_one", "cancel_previous")
-# A walk longer than this would only cost time.
+# Longer walks would only cost time.
 LONGEST_WALK = 4000
 
 Stood = tuple[int, int]
 
 
 @dataclass
-class Answer:
-    """What the model says: (instant, how many it stands for), skips with their reason, and what is to come."""
+class ModelPlan:
+    """The model's plan: (instant, how many it stands for), skips with their reason, and the next instant."""
 
     fires: list[Stood] = field(default_factory=list)
     skips: list[tuple[int, str, int]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Answer:
 
 
 def walked(due: DueSchedule, rule: Rule, now: int) -> list[int]:
-    """Every instant from the due one to now, one by one; a run's end decides about the one after it."""
+    """Return every instant from the due one to now; for rules that count from the end of a run, only the due one."""
     until = now if due.ends_at is None else min(now, due.ends_at)
     found: list[int] = []
     at: int | None = due.at
@@ -53,7 +53,7 @@ def walked(due: DueSchedule, rule: Rule, now: int) -> list[int]:
 
 
 def first_after(due: DueSchedule, rule: Rule, passed: list[int], now: int) -> int | None:
-    """The first instant after now that the rule still has, walked to as well."""
+    """Return the first instant after now, found by walking."""
     at = passed[-1] if passed else due.at
     while at <= now and (due.ends_at is None or at <= due.ends_at):
         following = rule.next(at - due.shift, at - due.shift)
@@ -63,21 +63,21 @@ def first_after(due: DueSchedule, rule: Rule, passed: list[int], now: int) -> in
     return None if due.ends_at is not None and at > due.ends_at else at
 
 
-def chosen(due: DueSchedule, passed: list[int], now: int, answer: Answer) -> list[Stood]:
-    """What the docs say about missed instants, sentence by sentence; answers what wants to run."""
+def chosen(due: DueSchedule, passed: list[int], now: int, model: ModelPlan) -> list[Stood]:
+    """Apply the policy for missed instants as the docs describe it. Return what should run."""
     if not passed:
         return []
     newest = passed[-1]
     too_late = [at for at in passed if due.max_lateness is not None and now - at > round(due.max_lateness * SECOND)]
     if newest in too_late:
-        answer.skips.append((newest, "late", len(passed)))
+        model.skips.append((newest, "late", len(passed)))
         return []
     match due.missed:
         case "latest":
             return [(newest, len(passed))]
         case "skip":
             if due.max_lateness is None and now - newest > MINUTE:
-                answer.skips.append((newest, "missed", len(passed)))
+                model.skips.append((newest, "missed", len(passed)))
                 return []
             wanted = [newest]
         case "all":
@@ -85,71 +85,71 @@ def chosen(due: DueSchedule, passed: list[int], now: int, answer: Answer) -> lis
             wanted = [at for at in passed if at not in too_late and now - at <= window][-due.missed_limit :]
     dropped = passed[: len(passed) - len(wanted)]
     if dropped:
-        answer.skips.append((dropped[-1], "missed", len(dropped)))
+        model.skips.append((dropped[-1], "missed", len(dropped)))
     return [(at, 1) for at in wanted]
 
 
-def apart(due: DueSchedule, wanted: list[Stood], answer: Answer) -> None:
-    """What they say about overlap, one fire after the other; what waited before is the first of them."""
+def apart(due: DueSchedule, wanted: list[Stood], model: ModelPlan) -> None:
+    """Apply the overlap policy, one fire after the other; the held fire is the first."""
     going_on, held = due.busy, None if due.held is None else (due.held, due.held_for)
     if due.overlap == "allow":
-        answer.fires = ([held] if held else []) + wanted
+        model.fires = ([held] if held else []) + wanted
         return
     if held is not None and not going_on and not (due.overlap == "cancel_previous" and wanted):
-        # The run that it waited for is over.
-        answer.fires, held, going_on = [held], None, True
+        # The run that it waited for has ended.
+        model.fires, held, going_on = [held], None, True
     for number, fire in enumerate(wanted):
         is_last = number == len(wanted) - 1
         if due.overlap == "cancel_previous" and not is_last:
-            answer.skips.append((fire[0], "superseded", fire[1]))
+            model.skips.append((fire[0], "superseded", fire[1]))
         elif due.overlap == "cancel_previous":
             if held is not None:
-                answer.skips.append((held[0], "superseded", held[1]))
+                model.skips.append((held[0], "superseded", held[1]))
                 held = None
             if going_on:
-                held, answer.cancels = fire, True
+                held, model.cancels = fire, True
             else:
-                answer.fires.append(fire)
+                model.fires.append(fire)
         elif not going_on:
-            answer.fires.append(fire)
+            model.fires.append(fire)
             going_on = True
         elif due.overlap == "queue_one" and held is None:
             held = fire
         else:
-            answer.skips.append((fire[0], "overlap", fire[1]))
-    answer.held = held
+            model.skips.append((fire[0], "overlap", fire[1]))
+    model.held = held
 
 
-def limited(due: DueSchedule, answer: Answer) -> None:
-    """No more runs than `max_fires`, those that wait included."""
+def limited(due: DueSchedule, model: ModelPlan) -> None:
+    """Apply `max_fires`, held fires included."""
     if due.fires_left is None:
         return
-    wanted = [*answer.fires, *([answer.held] if answer.held else [])]
+    wanted = [*model.fires, *([model.held] if model.held else [])]
     beyond = wanted[max(0, due.fires_left) :]
-    if answer.held in beyond:
-        answer.held, answer.cancels = None, False
-    answer.fires = [fire for fire in answer.fires if fire not in beyond]
+    if model.held in beyond:
+        model.held, model.cancels = None, False
+    model.fires = [fire for fire in model.fires if fire not in beyond]
     if beyond:
-        answer.skips.append((beyond[-1][0], "finished", sum(count for _, count in beyond)))
+        model.skips.append((beyond[-1][0], "finished", sum(count for _, count in beyond)))
     if len(wanted) >= due.fires_left:
-        answer.next, answer.finished = None, True
+        model.next, model.finished = None, True
 
 
-def modelled(due: DueSchedule, rule: Rule, now: int) -> Answer:
+def modelled(due: DueSchedule, rule: Rule, now: int) -> ModelPlan:
     passed = walked(due, rule, now)
-    answer = Answer(next=first_after(due, rule, passed, now))
-    answer.finished = answer.next is None
-    apart(due, chosen(due, passed, now, answer), answer)
-    limited(due, answer)
-    answer.finished = answer.finished and answer.held is None
-    if rule.waits_for_end and answer.fires and not answer.finished:
-        answer.next = None
-    answer.skips.sort()
-    return answer
+    model = ModelPlan(next=first_after(due, rule, passed, now))
+    model.finished = model.next is None
+    apart(due, chosen(due, passed, now, model), model)
+    limited(due, model)
+    model.finished = model.finished and model.held is None
+    if rule.waits_for_end and model.fires and not model.finished:
+        model.next = None
+    model.skips.sort()
+    return model
 
 
-def said(found: Plan) -> Answer:
-    return Answer(
+def from_plan(found: Plan) -> ModelPlan:
+    return ModelPlan(
         [(fire.at, fire.stands_for) for fire in found.fires],
         sorted((skip.at, skip.reason, skip.count) for skip in found.skips),
         None if found.held is None else (found.held.at, found.held.stands_for),
@@ -160,7 +160,7 @@ def said(found: Plan) -> Answer:
 
 
 def a_rule(chance: Random) -> tuple[When, int]:
-    """A rule, and about how far its instants are apart."""
+    """Return a rule and the approximate distance of its instants."""
     tz = chance.choice(ZONES)
     minutes = chance.choice([1, 5, 7, 15, 45, 60, 90, 1440])
     match chance.randrange(8):
@@ -181,7 +181,7 @@ def a_rule(chance: Random) -> tuple[When, int]:
 
 
 def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
-    """A row that is due, and a now that is some instants later."""
+    """Return a due row, and a now some instants later."""
     when, apart_by = a_rule(chance)
     rule = compile_rule(when)
     shift = 0 if isinstance(when, Once) or chance.random() < 0.5 else chance.randrange(20 * MINUTE)
@@ -192,7 +192,7 @@ def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
     late = chance.choice([0, 1, SECOND, MINUTE, MINUTE + 1, chance.randrange(apart_by)])
     now = at + min(passed * apart_by, 60 * DAY) + late
     overlap: Overlap = chance.choice(OVERLAPS)
-    # A run goes on only where that matters; what waits was planned before.
+    # A run is under way only where that matters; the held fire was planned before.
     busy = overlap != "allow" and chance.random() < 0.5
     held = at - chance.randrange(1, DAY) if chance.random() < 0.3 else None
     due = DueSchedule(
@@ -221,16 +221,16 @@ def a_case(chance: Random) -> tuple[When, DueSchedule, int]:
     return when, due, now
 
 
-def accounted(due: DueSchedule, passed: int, answer: Answer) -> None:
-    """Each instant is in exactly one place; what waited before is too."""
+def accounted(due: DueSchedule, passed: int, model: ModelPlan) -> None:
+    """Check that each instant is in exactly one place, the held fire included."""
     waited = due.held_for if due.held is not None else 0
-    total = sum(count for _, count in answer.fires) + sum(count for _, _, count in answer.skips)
-    total += answer.held[1] if answer.held else 0
+    total = sum(count for _, count in model.fires) + sum(count for _, _, count in model.skips)
+    total += model.held[1] if model.held else 0
     assert total == passed + waited
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_due_schedule_does_what_the_model_says_and_no_instant_is_lost(seed: int) -> None:
+def test_plan_agrees_with_the_model_and_loses_no_instant(seed: int) -> None:
     chance = Random(20261115 + seed)
     seen: Counter[str] = Counter()
     while seen["cases"] < 1500:
@@ -239,7 +239,7 @@ def test_a_due_schedule_does_what_the_model_says_and_no_instant_is_lost(seed: in
         passed = walked(due, rule, now)
         if len(passed) > LONGEST_WALK:
             continue
-        expected, found = modelled(due, rule, now), said(plan(due, rule, now))
+        expected, found = modelled(due, rule, now), from_plan(plan(due, rule, now))
         assert found == expected, f"{when} {due} now {now}, {len(passed)} passed"
         accounted(due, len(passed), found)
         assert found.next is None or found.next > now
@@ -247,12 +247,12 @@ def test_a_due_schedule_does_what_the_model_says_and_no_instant_is_lost(seed: in
         seen.update(reason for _, reason, _ in found.skips)
         seen.update(what for what in ("held", "finished", "cancels") if getattr(found, what))
         seen["caught up"] += len(passed) > 1
-    # The cases are worth something: each way out was taken often.
+    # Check that the cases cover every outcome often.
     ways = ("missed", "late", "overlap", "superseded", "finished", "held", "cancels", "caught up")
     assert all(seen[way] >= 20 for way in ways), seen
 
 
-def test_nothing_is_to_come_only_for_a_reason() -> None:
+def test_a_plan_without_a_next_instant_has_a_reason() -> None:
     chance = Random(4)
     reasons: Counter[str] = Counter()
     for _ in range(3000):
@@ -302,7 +302,7 @@ def a_due(at: int, **changes: object) -> DueSchedule:
 
 
 @pytest.mark.parametrize("missed", ["latest", "skip", "all"])
-def test_months_of_every_minute_are_counted_up_to_the_cap(missed: Literal["latest", "skip", "all"]) -> None:
+def test_months_of_minutes_are_counted_up_to_the_cap(missed: Literal["latest", "skip", "all"]) -> None:
     rule = compile_rule(Cron("* * * * *", tz="Europe/Riga"))
     found = plan(a_due(START, missed=missed, missed_limit=50, overlap="allow"), rule, START + 90 * DAY)
     stood = sum(fire.stands_for for fire in found.fires) + sum(skip.count for skip in found.skips)
@@ -311,8 +311,8 @@ def test_months_of_every_minute_are_counted_up_to_the_cap(missed: Literal["lates
     assert found.last == START + 90 * DAY
 
 
-def test_the_same_months_are_walked_once_however_many_schedules_share_them() -> None:
-    """Two thousand rows of a batch must not take minutes in a process that keeps leases as well."""
+def test_missed_instants_of_a_shared_rule_are_counted_once() -> None:
+    """A batch of 2,000 rows must not take minutes in a process that also renews leases."""
     rule = compile_rule(Cron("* * * * *", tz="Europe/Vilnius"))
     walks = 0
     walk = rule.next
@@ -322,7 +322,7 @@ def test_the_same_months_are_walked_once_however_many_schedules_share_them() -> 
         walks += 1
         return walk(after, anchor)
 
-    rule.next = counted  # type: ignore[method-assign]  # to see how often it is asked
+    rule.next = counted  # type: ignore[method-assign]  # counts the calls
     for number in range(200):
         plan(a_due(START + number, shift=number), rule, START + 90 * DAY + number)
     assert walks < 2 * COUNTED
@@ -342,7 +342,7 @@ FREE = a_due(START, free=True, held=START - HOUR, held_for=3, next_at=START + HO
         (Every("1h", count_from="end"), {"next_at": None}, 1, None, False),
     ],
 )
-def test_a_fire_that_waited_goes_when_it_is_free(
+def test_a_held_fire_goes_when_it_is_free(
     when: When, changes: dict[str, object], fires: int, following: int | None, finished: bool
 ) -> None:
     due = DueSchedule(*(changes.get(name, getattr(FREE, name)) for name in DueSchedule.__struct_fields__))  # type: ignore[arg-type]
@@ -364,15 +364,15 @@ def test_a_fire_that_waited_goes_when_it_is_free(
         (Once(moment(START + 5)), None, START + 5),
     ],
 )
-def test_what_was_written_by_sql_counts_from_when_it_was_written(when: When, starts_at: int | None, first: int) -> None:
-    """However long nobody looked: a moment that has come meanwhile is due, not forgotten."""
+def test_a_row_written_with_sql_counts_from_when_it_was_written(when: When, starts_at: int | None, first: int) -> None:
+    """Even if no scheduler ran for a while: an instant that passed in the meantime is due, not lost."""
     due = a_due(START, planned=False, starts_at=starts_at)
     for now in (START, START + SECOND, START + 10 * DAY):
         found = plan(due, compile_rule(when), now)
         assert (found.fires, found.skips, found.next, found.finished) == ([], [], first, False)
 
 
-def test_what_waited_survives_another_plan() -> None:
+def test_a_held_fire_survives_a_new_plan() -> None:
     due = a_due(START, planned=False, held=START - HOUR, held_for=2)
     for when in (Cron("0 * * * *"), Once(moment(START - DAY))):
         found = plan(due, compile_rule(when), START)

@@ -1,4 +1,4 @@
-"""One row, or one transaction of somebody else, never stops the other schedules."""
+"""One row, or one foreign transaction, never stops the other schedules."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def parked(connection: Connection) -> set[str]:
 
 
 @pytest.mark.parametrize("many", [1, 30])
-async def test_an_open_transaction_with_the_same_unique_key_holds_up_its_own_schedule_only(
+async def test_an_open_transaction_with_a_unique_key_delays_only_its_schedule(
     app: Sereno, work: Work, connection: Connection, many: int
 ) -> None:
     for number in range(many):
@@ -48,7 +48,7 @@ async def test_an_open_transaction_with_the_same_unique_key_holds_up_its_own_sch
             await auntil(lambda: fired(connection, "also%") == 1)
             assert fired(connection, "keyed%") == 0
         scheduler.wake()
-        # The other one has committed: it made the job, and the fire says so.
+        # The other transaction has committed: it made the job, and the fire records a duplicate.
         duplicates = "select count(*) from sereno.fires where reason = 'duplicate'"
         await auntil(lambda: one(connection, duplicates) == many)
     await scheduler.stop()
@@ -56,7 +56,7 @@ async def test_an_open_transaction_with_the_same_unique_key_holds_up_its_own_sch
     assert one(connection, "select count(*) from sereno.jobs where unique_key like 'account%%'") == many
 
 
-async def test_a_run_that_somebody_holds_is_not_waited_for_when_it_is_to_make_way(
+async def test_cancelling_the_previous_run_does_not_wait_for_a_locked_job(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     app.schedules.upsert("held", work.job("a"), Every("1h"), overlap="cancel_previous")
@@ -102,7 +102,7 @@ SPOILS = (too_large_a_queue, too_large_an_array, no_number, no_window, before_al
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=[spoil.__name__ for spoil in SPOILS])
 @pytest.mark.parametrize("outside", [True, False], ids=["tick", "scheduler"])
-async def test_a_row_beyond_what_can_be_written_is_parked(
+async def test_a_row_that_is_too_large_to_fire_is_parked(
     app: Sereno, work: Work, connection: Connection, spoil: Spoil, outside: bool
 ) -> None:
     for key in ("a", "bad", "c"):
@@ -122,15 +122,13 @@ async def test_a_row_beyond_what_can_be_written_is_parked(
     assert len(list(app.schedules.list())) == 3
 
 
-def test_long_ago_is_due_too(app: Sereno, work: Work, connection: Connection) -> None:
+def test_an_instant_of_long_ago_is_due(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"))
     connection.execute("update sereno.schedules set next_run_at = '1960-01-01'")
     assert app.schedules.tick().fires == 1
 
 
-def test_an_interval_in_words_that_sql_wrote_counts_from_the_end_as_well(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
+def test_a_text_interval_from_sql_can_count_from_the_end(app: Sereno, work: Work, connection: Connection) -> None:
     rule = json.dumps({"kind": "every", "interval": "10m", "count_from": "end"})
     connection.execute(
         "insert into sereno.schedules (key, task, rule, next_run_at) values ('k', 'work', %s, sereno.now())", [rule]
@@ -150,7 +148,7 @@ def test_an_interval_in_words_that_sql_wrote_counts_from_the_end_as_well(
     assert (row.next_run_at - row.last_finished_at).total_seconds() == pytest.approx(600)
 
 
-def test_much_to_catch_up_takes_several_passes(
+def test_a_large_backlog_takes_several_passes(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ticker, "MOST_FIRES", 50)
@@ -162,13 +160,11 @@ def test_much_to_catch_up_takes_several_passes(
     done = app.schedules.tick()
     assert done.fires >= 400
     assert one(connection, largest) < 2 * 50
-    # What has become due since then is another tick's.
+    # What has become due since then belongs to the next tick.
     assert one(connection, "select count(*) from sereno.schedules where next_run_at <= %s", began) == 0
 
 
-async def test_a_start_that_never_comes_keeps_nobody_from_leading(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
+async def test_an_infinite_start_does_not_prevent_leading(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Cron("0 3 1 1 *", tz="Europe/Riga"))
     app.schedules.upsert("good", work.job("a"), Every("1h"))
     connection.execute("update sereno.schedules set starts_at = 'infinity' where key = 'k'")
@@ -184,16 +180,14 @@ async def test_a_start_that_never_comes_keeps_nobody_from_leading(
     await scheduler.stop()
 
 
-def test_rules_that_make_no_sense_are_not_remembered() -> None:
+def test_invalid_rules_are_not_cached() -> None:
     known = ticker.Ticker()
     assert known._remember(("x" * 10_000, 0)) is None
     assert known._next == {}
 
 
-def test_a_run_that_was_made_while_rows_were_being_taken_counts(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
-    """The row is locked later than the snapshot of the statement was taken: whether it runs is asked after that."""
+def test_a_run_created_while_rows_are_locked_counts_as_busy(app: Sereno, work: Work, connection: Connection) -> None:
+    """The row is locked after the statement's snapshot was taken: whether it has a run is read after the lock."""
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     advance(connection, 3601)
     with line(app.url) as own, own.transaction():

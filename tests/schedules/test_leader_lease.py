@@ -1,4 +1,4 @@
-"""Who leads, and what a new leader sees to: zone data, and schedules that wait for nothing."""
+"""Leader election, and the duties of a new leader: zone data, and schedules that wait for nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,13 +15,13 @@ from tests.facts import advance, auntil, one
 from tests.jobs.job_steps import do, line
 from tests.schedules.schedule_steps import Connection, Work, fake_next, lease, made, now, scheduling
 
-# Who leads
+# Election
 
 
 async def test_the_first_one_leads_and_the_second_follows_until_the_first_resigns(
     app: Sereno, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is told when the leader goes: it waits neither for its next look nor for the lease to run out.
+    # A NOTIFY announces that the leader resigns: the follower waits neither for its next poll nor for the lease.
     monkeypatch.setattr(module, "REST", 600.0)
     async with scheduling(app) as leader:
         await auntil(lambda: leader.leads)
@@ -35,8 +35,8 @@ async def test_the_first_one_leads_and_the_second_follows_until_the_first_resign
             assert lease(connection) == (follower.holder, fence + 1)
 
 
-async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Sereno, connection: Connection) -> None:
-    # Driven by hand: one that runs hears that the clock was moved, and may be quicker than whoever wants its place.
+async def test_an_expired_lease_is_taken_and_the_old_leader_notices(app: Sereno, connection: Connection) -> None:
+    # Called directly: a running scheduler gets a NOTIFY that the clock moved, and may renew its lease first.
     first = Scheduler(app.url, app.settings)
     second = Scheduler(app.url, app.settings)
     try:
@@ -51,7 +51,7 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
         assert lease(connection) == (second.holder, fence + 1)
         await first.run_once()
         assert not first.leads
-        # What the old one writes about itself afterwards changes nothing.
+        # The old leader's later writes are fenced off.
         with line(app.url) as its_own:
             seen = do(
                 its_own,
@@ -73,9 +73,7 @@ async def test_a_lease_that_ran_out_is_taken_and_the_old_leader_notices(app: Ser
             await each.stop()
 
 
-async def test_a_clock_that_was_set_back_does_not_keep_a_dead_leader_in_office(
-    app: Sereno, connection: Connection
-) -> None:
+async def test_a_clock_set_back_does_not_extend_a_dead_leaders_lease(app: Sereno, connection: Connection) -> None:
     dead = Scheduler(app.url, app.settings)
     await dead.run_once()
     assert dead.leads
@@ -90,7 +88,7 @@ async def test_a_clock_that_was_set_back_does_not_keep_a_dead_leader_in_office(
 async def test_a_follower_helps_when_the_leader_is_stuck(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Minutes: a slow machine is neither late nor out of office.
+    # Minutes, so that a slow machine neither counts as overdue nor loses its lease.
     monkeypatch.setattr(module, "OVERDUE", 60.0)
     monkeypatch.setattr(module, "LEASE", 600.0)
     app.schedules.upsert("k", work.job("a"), Every("1h"))
@@ -110,7 +108,7 @@ async def test_a_follower_helps_when_the_leader_is_stuck(
         await each.stop()
 
 
-async def test_what_a_new_leader_could_not_finish_it_does_again_and_fires_meanwhile(
+async def test_a_new_leader_retries_failed_maintenance_and_fires_meanwhile(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
@@ -141,10 +139,10 @@ async def test_what_a_new_leader_could_not_finish_it_does_again_and_fires_meanwh
     await scheduler.stop()
 
 
-async def test_much_to_plan_anew_does_not_keep_a_new_leader_from_leading(
+async def test_a_long_replan_does_not_cost_a_new_leader_its_lease(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page at a time, between looks that keep the lease."""
+    """One page at a time, between polls that renew the lease."""
     monkeypatch.setattr(replanner, "PAGE", 2)
     for number in range(7):
         app.schedules.upsert(f"k{number}", work.job("a"), Daily("03:00", tz="Europe/Riga"))
@@ -167,9 +165,7 @@ async def test_much_to_plan_anew_does_not_keep_a_new_leader_from_leading(
 # Zone data, healing
 
 
-async def test_newer_zone_data_moves_what_depends_on_it_and_nothing_else(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
+async def test_newer_zone_data_moves_only_what_depends_on_it(app: Sereno, work: Work, connection: Connection) -> None:
     riga, begins = "Europe/Riga", now(connection) + timedelta(days=30)
     app.schedules.upsert("daily", work.job("a"), Daily("03:00", tz=riga))
     app.schedules.upsert("steady", work.job("a"), Every("5h", tz=riga))
@@ -186,7 +182,7 @@ async def test_newer_zone_data_moves_what_depends_on_it_and_nothing_else(
     async with scheduling(app, scheduler=True) as first:
         await auntil(lambda: one(connection, "select zones from sereno.leases") == VERSION)
         assert first.leads
-        # It was there from the beginning: nothing was to be moved.
+        # It was planned with this version: nothing moved.
         assert app.schedules.get("daily").next_run_at == wrong
     connection.execute("update sereno.leases set zones = '2001a'")
     async with scheduling(app) as second:
@@ -200,7 +196,7 @@ async def test_newer_zone_data_moves_what_depends_on_it_and_nothing_else(
     assert one(connection, "select planned_at from sereno.fires") == past
 
 
-async def test_older_zone_data_moves_nothing_back(app: Sereno, work: Work, connection: Connection) -> None:
+async def test_older_zone_data_moves_nothing(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("daily", work.job("a"), Daily("03:00", tz="Europe/Riga"))
     wrong = now(connection) + timedelta(hours=2, minutes=1)
     fake_next(connection, "daily", wrong)
@@ -213,7 +209,7 @@ async def test_older_zone_data_moves_nothing_back(app: Sereno, work: Work, conne
     assert one(connection, "select zones from sereno.leases") == "2999z"
 
 
-async def test_a_schedule_whose_run_was_removed_by_hand_is_planned_anew(
+async def test_a_schedule_whose_job_was_deleted_is_planned_again(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     app.schedules.upsert("end", work.job("a"), Every("1h", count_from="end"))
@@ -234,7 +230,7 @@ async def test_a_schedule_whose_run_was_removed_by_hand_is_planned_anew(
     assert app.schedules.get("waits").fired == 2
 
 
-async def test_what_was_removed_while_somebody_leads_is_found_as_well(
+async def test_a_job_deleted_while_a_scheduler_leads_is_healed_too(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HEAL_EVERY", 0.2)

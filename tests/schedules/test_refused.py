@@ -1,4 +1,4 @@
-"""A row that cannot be fired, and rows that cannot be met right now: the others fire."""
+"""A row that cannot be fired, and rows that are locked: the others still fire."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,30 +13,30 @@ from sereno.schedules.ticker import Ticker, TickResult
 from tests.facts import advance, auntil, one, ten_past
 from tests.schedules.schedule_steps import Connection, Work, asleep, locked, made, scheduling
 
-# What is broken does not stop the rest
+# Broken rows do not stop the others
 
 
 def poison_priority(connection: Connection) -> None:
-    """Written the quick way, with the rest of the batch."""
+    """Fired on the common path, with the rest of the batch."""
     connection.execute("alter table sereno.schedules drop constraint schedules_priority_check")
     connection.execute("update sereno.schedules set priority = 99 where key = 'poison'")
 
 
 def poison_check(connection: Connection) -> None:
-    """Written the careful way: a limit makes it so."""
+    """Fired on the careful path, because of max_fires."""
     connection.execute("alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'poison')")
     connection.execute("update sereno.schedules set max_fires = 100")
 
 
 def poison_format(connection: Connection) -> None:
-    """A format that nobody checked: it would fill the memory."""
+    """An unchecked format that would exhaust memory."""
     connection.execute(
         """update sereno.schedules set templated = true, args = '{"name": "{fire:%999999999d}"}' where key = 'poison'"""
     )
 
 
 def poison_number(connection: Connection) -> None:
-    """A number that is none of ours, in a row that is read with the rest of the batch."""
+    """A number out of range, in a row that is decoded with the rest of the batch."""
     connection.execute(
         "update sereno.schedules set templated = true, args = jsonb_build_object('name', 1e400 + 0.5) "
         "where key = 'poison'"
@@ -54,7 +54,7 @@ def poison_window(connection: Connection) -> None:
 
 
 def poison_held(connection: Connection) -> None:
-    """What waits is broken, not what is due."""
+    """The held fire is broken, not the due one."""
     connection.execute("alter table sereno.jobs add constraint no_poison check (args ->> 'name' <> 'poison')")
     connection.execute(
         "update sereno.schedules set held_at = sereno.now(), held_free = true, next_run_at = null where key = 'poison'"
@@ -73,7 +73,7 @@ POISONS = (
 
 
 @pytest.mark.parametrize("poison", POISONS, ids=[poison.__name__ for poison in POISONS])
-async def test_a_row_that_cannot_be_fired_is_parked_and_its_neighbours_fire(
+async def test_a_row_that_cannot_be_fired_is_parked_and_the_others_fire(
     app: Sereno, work: Work, connection: Connection, poison: Callable[[Connection], None]
 ) -> None:
     others = [f"k{number}" for number in range(6)]
@@ -83,12 +83,12 @@ async def test_a_row_that_cannot_be_fired_is_parked_and_its_neighbours_fire(
     poison(connection)
     advance(connection, 3601)
     async with scheduling(app) as scheduler:
-        # Asked by SQL: such a row cannot be shown otherwise.
+        # Read with SQL: such a row cannot be decoded.
         await auntil(lambda: one(connection, "select note from sereno.schedules where state = 'parked'"))
         await auntil(lambda: made(connection) == len(others))
         await auntil(lambda: scheduler.figures.parked == 1)
         assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == len(others)
-        # And everything goes on as before.
+        # The scheduler works as before.
         advance(connection, 3601)
         connection.execute("delete from sereno.jobs")
         scheduler.wake()
@@ -102,26 +102,26 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_passes")
-async def test_much_to_do_is_shared_with_a_second_connection(
+async def test_a_large_backlog_is_shared_with_a_second_connection(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = Scheduler._tick
 
     async def leaves_some(self: Scheduler, *args: Any, **options: Any) -> TickResult | None:
-        """The first connection could do everything before the second one is open."""
+        """Leave rows: the first connection could finish before the second one is open."""
         if self.figures.fires >= module.MUCH:
             await auntil(lambda: self._second_ticker._next)
         return await tick(self, *args, **options)
 
     monkeypatch.setattr(Scheduler, "_tick", leaves_some)
-    # Ten minutes past the hour: the next one does not come meanwhile.
+    # Ten minutes past the hour, so that the next instant is far away.
     ten_past(connection)
     app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Cron("0 * * * *")) for n in range(1000)])
     advance(connection, 3601)
     async with scheduling(app) as scheduler:
         await auntil(lambda: made(connection) == 1000)
         assert scheduler._second_ticker._next, "it took nothing"
-        # Counted once the commit is answered.
+        # Counted after the commit is acknowledged.
         await auntil(lambda: scheduler.figures.fires >= 1000)
         assert scheduler.figures.fires == 1000
         await asleep(connection)
@@ -131,7 +131,7 @@ async def test_much_to_do_is_shared_with_a_second_connection(
 
 @pytest.mark.usefixtures("small_passes")
 @pytest.mark.parametrize("place", [45, 65, 199])
-async def test_what_the_second_connection_cannot_fire_is_met_by_the_first(
+async def test_the_first_connection_handles_what_the_second_cannot_fire(
     app: Sereno, work: Work, connection: Connection, place: int
 ) -> None:
     keys = [f"k{number:03}" for number in range(200)]
@@ -146,8 +146,8 @@ async def test_what_the_second_connection_cannot_fire_is_met_by_the_first(
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled' and fired = 1") == 199
 
 
-async def test_moments_that_never_come_are_moments_too(app: Sereno, work: Work, connection: Connection) -> None:
-    """SQL knows infinity: an end that never comes, a start that always was, a next time that never is."""
+async def test_infinite_dates_are_handled(app: Sereno, work: Work, connection: Connection) -> None:
+    """SQL allows infinity as an end, a start, and a next instant."""
     for key in ("endless", "ever", "never"):
         app.schedules.upsert(key, work.job(key), Every("1h"))
     connection.execute("update sereno.schedules set ends_at = 'infinity' where key = 'endless'")
@@ -171,8 +171,8 @@ async def test_moments_that_never_come_are_moments_too(app: Sereno, work: Work, 
     assert scheduler._failures == 0
 
 
-async def test_a_schema_that_is_out_of_order_parks_nobody(app: Sereno, work: Work, connection: Connection) -> None:
-    """A missing table or a missing right is no fault of any schedule."""
+async def test_a_broken_schema_parks_no_schedule(app: Sereno, work: Work, connection: Connection) -> None:
+    """A missing table or privilege is not the fault of a schedule."""
     for number in range(3):
         app.schedules.upsert(f"k{number}", work.job("a"), Every("1h"))
     connection.execute("alter table sereno.fires rename to fires_away")
@@ -185,10 +185,10 @@ async def test_a_schema_that_is_out_of_order_parks_nobody(app: Sereno, work: Wor
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
 
 
-async def test_a_pass_that_takes_too_long_is_followed_by_smaller_ones(
+async def test_a_pass_that_times_out_is_retried_with_fewer_rows(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same pass again would take too long again, for ever."""
+    """The same pass again would time out again, for ever."""
     app.schedules.upsert_many([app.schedules.new(f"k{n}", work.job("a"), Every("1h")) for n in range(40)])
     advance(connection, 3601)
     limits: list[int] = []
@@ -210,7 +210,7 @@ async def test_a_pass_that_takes_too_long_is_followed_by_smaller_ones(
 
 
 @pytest.mark.usefixtures("long_rest")
-async def test_a_locked_schedule_stops_nobody_and_fires_when_it_is_released(
+async def test_a_locked_schedule_does_not_stop_others_and_fires_when_released(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     for key in ("locked", "free"):
@@ -222,7 +222,7 @@ async def test_a_locked_schedule_stops_nobody_and_fires_when_it_is_released(
                 advance(connection, 3601)
                 scheduler.wake()
                 await auntil(lambda: made(connection, "free") == number)  # noqa: B023
-            # It has met the lock, and looks again and again.
+            # It has met the lock and retries.
             looked = scheduler.rounds
             await auntil(lambda: scheduler.rounds > looked + 3)
             assert made(connection, "locked") == 0

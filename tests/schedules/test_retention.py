@@ -1,4 +1,4 @@
-"""Fires are kept by the day: made ahead of time, dropped whole, also where only a scheduler runs."""
+"""Daily partitions of fires: created ahead, dropped whole, also where only a scheduler runs."""
 
 import psycopg
 
@@ -13,7 +13,7 @@ PARTITIONS = (
 )
 
 
-async def test_a_scheduler_makes_days_and_drops_old_ones(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_scheduler_creates_partitions_and_drops_old_ones(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def work() -> None: ...
 
@@ -34,7 +34,7 @@ async def test_a_scheduler_makes_days_and_drops_old_ones(app: Sereno, connection
         await scheduler.stop()
 
 
-async def test_a_fire_of_long_ago_leaves_as_well(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_an_old_fire_in_the_default_partition_is_deleted(app: Sereno, connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.fires (planned_at, schedule_id, fired_at) "
         "values ('2001-01-01', 1, sereno.now() - interval '31 days'), ('2001-01-02', 1, sereno.now())"

@@ -1,4 +1,4 @@
-"""The last runs of a whole page of schedules are met by index, part by part: the rows that are shown, and no others."""
+"""The last runs of a page of schedules are read through indexes: only the rows that are shown."""
 
 from collections.abc import Iterator
 
@@ -50,7 +50,7 @@ def fill(connection: Connection) -> None:
     )
 
 
-def test_every_part_is_met_by_its_index(connection: Connection) -> None:
+def test_every_part_uses_its_index(connection: Connection) -> None:
     top = plan(connection, "schedules/runs", "newest", {"ids": list(range(1, 51)), "limit": 30})
     looked = {
         (node["Node Type"], node["Relation Name"])
@@ -58,13 +58,13 @@ def test_every_part_is_met_by_its_index(connection: Connection) -> None:
         if node.get("Relation Name", "").startswith(("jobs", "history", "fires"))
     }
     assert len(looked) > 3
-    # The live jobs of one schedule are few; all of them are wanted.
+    # One schedule has few live jobs, and all of them are wanted.
     assert not {how for how, _ in looked} & {"Seq Scan"}
     conditions = [node["Index Cond"] for node in nodes(top) if "Index Cond" in node]
     assert all("schedule_id" in condition for condition in conditions)
 
 
-def test_the_newest_come_first_and_no_more_than_asked_for(connection: Connection) -> None:
+def test_the_newest_come_first_up_to_the_limit(connection: Connection) -> None:
     found = run(connection, newest([1, 2, 10_000], 30))
     assert {key: len(runs) for key, runs in found.items()} == {1: 30, 2: 30, 10_000: 0}
     planned = [each.planned_at for each in found[1] if each.planned_at is not None]
@@ -74,7 +74,7 @@ def test_the_newest_come_first_and_no_more_than_asked_for(connection: Connection
     assert run(connection, newest([], 30)) == {}
 
 
-def test_what_needs_somebody_is_counted_up_to_a_bound(connection: Connection) -> None:
+def test_schedules_that_need_attention_are_counted_up_to_a_bound(connection: Connection) -> None:
     with connection.transaction(force_rollback=True):
         connection.execute("update sereno.schedules set failed_in_row = 1 where key in ('k1', 'k2')")
         connection.execute("update sereno.schedules set state = 'parked', next_run_at = null where key = 'k3'")

@@ -1,4 +1,4 @@
-"""Runs that end: what was counted from their end, what waited for it, and how they went."""
+"""Ended runs: intervals counted from their end, fires held for it, and their outcomes."""
 
 import asyncio
 from datetime import timedelta
@@ -13,7 +13,7 @@ from tests.facts import advance, auntil, one
 from tests.jobs.job_steps import do, line
 from tests.schedules.schedule_steps import Connection, Work, made, now, scheduling
 
-# Runs that end
+# Ended runs
 
 
 async def ran(app: Sereno, connection: Connection, key: str, number: int) -> None:
@@ -42,11 +42,11 @@ async def test_an_interval_that_counts_from_the_end_is_planned_from_the_end(
     assert row.last_finished_at is not None
     assert row.next_run_at == row.last_finished_at + timedelta(hours=1)
     assert one(connection, "select finished_at from sereno.history") == row.last_finished_at
-    # The time that it ran was not missed.
+    # The time of the run does not count as missed.
     assert (row.fired, row.missed_count, row.skipped) == (1, 0, {})
 
 
-async def test_a_late_start_of_such_an_interval_stands_for_itself_alone(
+async def test_a_late_fire_counted_from_the_end_stands_only_for_itself(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h", count_from="end"))
@@ -57,7 +57,7 @@ async def test_a_late_start_of_such_an_interval_stands_for_itself_alone(
 
 
 @pytest.mark.parametrize("overlap", ["queue_one", "cancel_previous"])
-async def test_a_fire_that_waited_goes_when_the_run_before_it_has_ended(
+async def test_a_held_fire_goes_when_the_previous_run_ends(
     app: Sereno, connection: Connection, overlap: Overlap
 ) -> None:
     go_on = asyncio.Event()
@@ -90,10 +90,10 @@ async def test_a_fire_that_waited_goes_when_the_run_before_it_has_ended(
 
 
 @pytest.mark.parametrize("overlap", ["queue_one", "cancel_previous"])
-async def test_what_waited_goes_although_the_next_instant_has_come_too(
+async def test_a_held_fire_goes_even_if_the_next_instant_is_due(
     app: Sereno, work: Work, connection: Connection, overlap: Overlap
 ) -> None:
-    """No scheduler was there when the run ended: both are to be done at once, and neither may block the other."""
+    """No scheduler ran when the run ended: both fires are due at once, and neither may block the other."""
     app.schedules.upsert("k", work.job("a"), Every("1h"), overlap=overlap)
     advance(connection, 3601)
     app.schedules.tick()
@@ -114,7 +114,7 @@ async def test_what_waited_goes_although_the_next_instant_has_come_too(
     assert steps == {timedelta(hours=1)}
 
 
-async def test_a_paused_schedule_keeps_what_waited_to_itself_until_it_is_resumed(
+async def test_a_paused_schedule_holds_its_fire_until_it_is_resumed(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"), overlap="queue_one")
@@ -141,9 +141,7 @@ async def test_a_paused_schedule_keeps_what_waited_to_itself_until_it_is_resumed
     assert app.schedules.get("k").state == "enabled"
 
 
-def test_runs_of_schedules_that_are_being_changed_hold_up_nobody(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
+def test_ended_runs_of_locked_schedules_do_not_delay_others(app: Sereno, work: Work, connection: Connection) -> None:
     made = [app.schedules.upsert(key, work.job("a"), Every("1h")) for key in ("locked", "free")]
     for schedule, count in zip(made, (1500, 1), strict=True):
         connection.execute(
@@ -159,7 +157,7 @@ def test_runs_of_schedules_that_are_being_changed_hold_up_nobody(
     assert app.schedules.get("locked").succeeded == 1500
 
 
-async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_go_on(
+async def test_a_schedule_that_fails_too_often_is_disabled_and_counts_continue(
     app: Sereno, connection: Connection
 ) -> None:
     outcomes = [True, False, False, True, False, False, False]

@@ -1,4 +1,4 @@
-"""When the scheduler wakes, that a fire happens once, and what a look costs."""
+"""When the scheduler wakes, that a fire happens once, and the cost of a poll."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,11 +13,11 @@ from tests.facts import advance, auntil, one, until
 from tests.jobs.job_steps import do, line
 from tests.schedules.schedule_steps import Connection, Work, asleep, made, scheduling
 
-# When it wakes
+# Wake-ups
 
 
 @pytest.mark.usefixtures("long_rest")
-async def test_it_is_told_of_a_schedule_that_is_due_before_it_means_to_wake(
+async def test_notify_wakes_it_for_a_schedule_that_is_due_earlier(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
     async with scheduling(app) as scheduler:
@@ -28,7 +28,7 @@ async def test_it_is_told_of_a_schedule_that_is_due_before_it_means_to_wake(
 
 
 @pytest.mark.usefixtures("long_rest")
-async def test_it_is_told_by_sql_as_well(app: Sereno, work: Work, connection: Connection) -> None:
+async def test_a_schedule_from_sql_wakes_it_too(app: Sereno, work: Work, connection: Connection) -> None:
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
         await asleep(connection)
@@ -36,7 +36,7 @@ async def test_it_is_told_by_sql_as_well(app: Sereno, work: Work, connection: Co
         await auntil(lambda: made(connection))
 
 
-async def test_it_finds_out_by_itself_without_notify(
+async def test_it_polls_without_notify(
     app: Sereno, work: Work, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REST", 0.5)
@@ -50,7 +50,7 @@ async def test_it_finds_out_by_itself_without_notify(
 async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
-    """Its first instant was long past when it became visible; other schedules had moved the floor on meanwhile."""
+    """Its first instant was long past when it became visible, and the floor had moved beyond it."""
     app.schedules.upsert("busy", work.job("busy"), Every("300ms"), overlap="allow")
     async with scheduling(app) as scheduler, app.database.aconnection() as slow:
         await auntil(lambda: made(connection, "busy"))
@@ -67,10 +67,8 @@ async def test_a_schedule_of_a_slow_transaction_is_found_below_the_floor(
 
 
 @pytest.mark.usefixtures("long_rest")
-async def test_a_clock_that_was_set_back_delays_nothing_that_is_due_by_it(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
-    """The floor is a moment of the clock before; whatever is due between the two must be seen all the same."""
+async def test_a_clock_set_back_delays_nothing_that_is_due(app: Sereno, work: Work, connection: Connection) -> None:
+    """The floor is from before the change of the clock; rows that are due below it must still be found."""
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     async with scheduling(app) as scheduler:
         await auntil(lambda: scheduler.leads)
@@ -84,11 +82,11 @@ async def test_a_clock_that_was_set_back_delays_nothing_that_is_due_by_it(
         assert made(connection, "k") == 1
 
 
-# A fire happens once
+# Each fire happens once
 
 
-def test_a_moment_that_was_fired_before_is_not_counted_again(app: Sereno, work: Work, connection: Connection) -> None:
-    """A clock that was set back, and a schedule that was planned anew: its instants come again."""
+def test_an_instant_that_fired_before_is_not_counted_again(app: Sereno, work: Work, connection: Connection) -> None:
+    """The clock was set back and the schedule planned again: its instants come again."""
     app.schedules.upsert("quick", work.job("a"), Cron("0 * * * *"), overlap="allow")
     app.schedules.upsert("careful", work.job("a"), Cron("0 * * * *"), overlap="allow", max_fires=100)
     advance(connection, 3601)
@@ -118,7 +116,7 @@ def test_duplicates_are_counted_one_by_one(app: Sereno, work: Work, connection: 
     assert fires + duplicates + row.skipped.get("missed", 0) in (29, 30)
 
 
-def test_a_once_by_sql_that_came_while_nobody_looked_is_fired(app: Sereno, work: Work, connection: Connection) -> None:
+def test_a_once_from_sql_that_passed_without_a_scheduler_fires(app: Sereno, work: Work, connection: Connection) -> None:
     connection.execute("select sereno.schedule('k', 'work', '{}', at => sereno.now() + interval '1 second')")
     advance(connection, 600)
     for _ in range(2):
@@ -127,8 +125,8 @@ def test_a_once_by_sql_that_came_while_nobody_looked_is_fired(app: Sereno, work:
     assert app.schedules.get("k").state == "finished"
 
 
-def test_a_policy_that_only_sql_can_write_is_obeyed(app: Sereno, work: Work, connection: Connection) -> None:
-    """`missed="all"` with an overlap that allows one run: one runs, the others are said to overlap."""
+def test_policies_that_only_sql_can_combine_are_obeyed(app: Sereno, work: Work, connection: Connection) -> None:
+    """`missed="all"` with an overlap policy of one run: one runs, the others are skipped as overlap."""
     connection.execute(
         "select sereno.schedule('k', 'work', '{}', cron => '0 * * * *', missed => 'all', overlap => 'skip')"
     )
@@ -150,10 +148,8 @@ end $$
 WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'"
 
 
-def test_what_changed_after_the_snapshot_and_before_the_lock_is_seen(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
-    """A statement sees the database as it was when it began, a lock the row as it is: the two must not be mixed."""
+def test_a_change_between_snapshot_and_lock_is_seen(app: Sereno, work: Work, connection: Connection) -> None:
+    """A statement reads its snapshot, a lock reads the current row: the two must not be mixed."""
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     for _ in range(2):
         advance(connection, 3601)
@@ -173,10 +169,10 @@ def test_what_changed_after_the_snapshot_and_before_the_lock_is_seen(
     assert row.state == "finished", "it has made all the fires that it may"
 
 
-def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
+def test_a_row_updated_after_the_snapshot_is_fired_by_its_new_ctid(
     app: Sereno, work: Work, connection: Connection
 ) -> None:
-    """Every change writes the row at another place: the one to be written is where the lock found it."""
+    """Every update gives the row a new ctid: the one found by the lock must be written."""
     app.schedules.upsert("k", work.job("a"), Cron("0 * * * *"), overlap="allow")
     advance(connection, 3600)
     connection.execute(SLOW_CLOCK)
@@ -199,11 +195,11 @@ def test_a_row_that_moved_after_the_snapshot_is_fired_where_it_is(
     assert app.schedules.get("k").fired == 1
 
 
-# The cost of a look
+# The cost of a poll
 
 
 def rows_read(connection: Connection, floor: int) -> int:
-    """Pages that a take touches on the index of what is due."""
+    """Return the pages that a take reads from the index of due rows."""
     explain = f"explain (analyze, buffers, format json) {queries('schedules/tick')['take']}".encode()
     with connection.transaction(force_rollback=True):
         found = connection.execute(explain, {"floor": floor, "limit": 100, "look_at_held": False}).fetchone()
@@ -213,7 +209,9 @@ def rows_read(connection: Connection, floor: int) -> int:
     return int(scan["Shared Hit Blocks"] + scan["Shared Read Blocks"])
 
 
-def test_under_a_pinned_snapshot_a_floor_keeps_a_take_flat(app: Sereno, work: Work, connection: Connection) -> None:
+def test_a_floor_keeps_the_cost_of_a_take_flat_under_a_pinned_snapshot(
+    app: Sereno, work: Work, connection: Connection
+) -> None:
     app.schedules.upsert_many(
         [app.schedules.new(f"k{n}", work.job("a"), Every("1h", spread="1h"), overlap="allow") for n in range(3000)]
     )
@@ -230,9 +228,7 @@ def test_under_a_pinned_snapshot_a_floor_keeps_a_take_flat(app: Sereno, work: Wo
     assert without > 10 * with_floor
 
 
-def test_the_past_of_a_row_is_not_walked_when_the_floor_is_in_the_future(
-    app: Sereno, work: Work, connection: Connection
-) -> None:
+def test_rows_below_the_floor_are_not_taken(app: Sereno, work: Work, connection: Connection) -> None:
     app.schedules.upsert("k", work.job("a"), Every("1h"))
     advance(connection, 3601)
     ahead = one(connection, "select sereno.micros(sereno.now() + interval '1 hour')")

@@ -1,4 +1,4 @@
-"""The statements of a tick find their rows by index: a tick costs what is due, never what exists."""
+"""The statements of a tick use indexes: a tick costs what is due, not what exists."""
 
 import json
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ TABLES = ("schedules", "jobs", "fires")
 
 
 def no_scan(top: dict[str, Any]) -> bool:
-    """Each is met through an index; a partition has its parent's name in front of its own.
+    """Return whether each table is read through an index; a partition's name starts with its parent's.
 
-    Ends that nobody has counted yet are few, and all of them are wanted.
+    schedule_ends may be scanned: uncounted ends are few, and all of them are wanted.
     """
     found = {
         (node["Node Type"], node["Relation Name"])
@@ -59,7 +59,7 @@ def test_a_tick_takes_what_is_due_by_index_from_its_floor(connection: Connection
     assert not any(node["Node Type"] == "Sort" for node in nodes(top))
 
 
-def test_a_fire_is_written_where_its_row_was_taken(connection: Connection) -> None:
+def test_a_fire_updates_its_row_by_ctid(connection: Connection) -> None:
     array = "{" + ",".join(map(str, IDS)) + "}"
     places = "{" + ",".join(f'"(0,{number})"' for number in IDS) + "}"
     params = {"ids": array, "places": places, "planned": array, "next": array, "bucket": array}
@@ -67,7 +67,7 @@ def test_a_fire_is_written_where_its_row_was_taken(connection: Connection) -> No
     assert {access.how for access in accesses(top, "schedules")} == {"Tid Scan"}
 
 
-def test_a_look_is_bounded(connection: Connection) -> None:
+def test_a_poll_is_bounded(connection: Connection) -> None:
     params = {
         "holder": "me",
         "fence": 1,
@@ -107,5 +107,5 @@ def test_nothing_scans_a_table(connection: Connection, name: str, params: dict[s
     assert no_scan(plan(connection, "schedules/tick", name, params)), name
 
 
-def test_who_leads_is_found_without_a_scan(connection: Connection) -> None:
+def test_the_leader_is_found_without_a_scan(connection: Connection) -> None:
     assert no_scan(plan(connection, "schedules/leader_lease", "lead", {"holder": "me", "lease": 20.0, "overdue": 2.0}))

@@ -1,7 +1,7 @@
-"""A year in seconds: the clock is moved, schedules tick, and what fired is what a walk over the wall clocks gives.
+"""A year in seconds: the clock is moved, schedules tick, and the fires must equal those of a walk over the wall clock.
 
-The walk knows nothing of rules, offsets or caches: it looks at zoneinfo every quarter of an hour, notes what the clock
-shows, what it jumped over, and what it shows for a second time.
+The walk knows no rules, offsets or caches: it reads zoneinfo every quarter of an hour and notes what the clock shows,
+what it jumped over, and what it shows for a second time.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from tests.jobs.job_steps import do, line
 
 START, END = datetime(2027, 1, 1, tzinfo=UTC), datetime(2028, 1, 1, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
-# North and south, by half an hour and by two hours, at midnight, and one that never changes.
+# North and south, shifts of half an hour and of two hours, a change at midnight, and a zone without changes.
 ZONES = (
     "America/Sao_Paulo",
     "America/Santiago",
@@ -34,7 +34,7 @@ ZONES = (
     "Australia/Lord_Howe",
 )
 AT_MIDNIGHT = ("America/Santiago", "Africa/Cairo")
-# Steps of one transaction.
+# Steps per transaction.
 STEPS = 50
 
 Connection = psycopg.Connection[Any]
@@ -75,7 +75,7 @@ def year(tz: str) -> list[Quarter]:
 
 
 def walk(tz: str, matches: Matches, *, fixed: bool) -> Iterator[datetime]:
-    """A fixed time fires once a day: on the first pass, or right after a jump over it. A rhythm fires when shown."""
+    """A fixed time fires once a day: on the first pass, or right after a gap. A rhythm fires whenever it is shown."""
     for at, wall, again, jumped in year(tz):
         if (fixed and any(map(matches, jumped))) or (matches(wall) and not (fixed and again)):
             yield at
@@ -98,7 +98,7 @@ def is_first(wall: datetime) -> bool:
 
 
 def is_spring_and_autumn_sunday(wall: datetime) -> bool:
-    """Sundays of the months in which most clocks are turned."""
+    """Sundays of the months with most clock changes."""
     return wall.month in (3, 4, 10, 11) and wall.weekday() == 6 and (wall.hour, wall.minute) == (2, 30)
 
 
@@ -112,7 +112,7 @@ def set_clock(connection: Connection, at: datetime) -> None:
 
 def begin(connection: Connection) -> None:
     connection.execute("insert into sereno.clock (ahead) values (interval '0')")
-    # What is due at the very first moment is not past.
+    # What is due at the first moment counts as future.
     set_clock(connection, START - timedelta(minutes=10))
 
 
@@ -124,7 +124,7 @@ def next_due(connection: Connection) -> datetime | None:
 
 
 def travel(url: str, step: Callable[[datetime], datetime]) -> int:
-    """From one due instant to the next, until the year is over; answers how many passes it took."""
+    """Move from one due instant to the next until the year is over. Return the number of passes."""
     ticker, passes = Ticker(), 0
     with line(url) as connection:
         while True:
@@ -139,7 +139,7 @@ def travel(url: str, step: Callable[[datetime], datetime]) -> int:
 
 
 def fired(connection: Connection) -> dict[str, list[datetime]]:
-    """The instants that made a job, by schedule; each stands for itself, and each has one job."""
+    """Return the instants that made a job, by schedule; each stands only for itself and has one job."""
     found: dict[str, list[datetime]] = defaultdict(list)
     rows = connection.execute(
         "select s.key, f.planned_at, f.reason, f.stands_for, count(j.id) from sereno.fires f "
@@ -169,7 +169,7 @@ def schedule(schedules: Schedules, job: Any, rules: dict[str, tuple[When, Matche
     )
 
 
-def test_a_year_of_days_and_months_from_due_to_due(
+def test_a_year_of_daily_and_monthly_rules_fires_on_time(
     app: Sereno, work: Task[[str], None], connection: Connection, database_url: str
 ) -> None:
     rules: dict[str, tuple[When, Matches]] = {}
@@ -188,10 +188,10 @@ def test_a_year_of_days_and_months_from_due_to_due(
     assert len(expected["daily Europe/Riga"]) == 365
 
 
-def test_a_year_of_hours_a_day_late_each_time(
+def test_a_year_of_hourly_rules_catches_up_a_day_late(
     app: Sereno, work: Task[[str], None], connection: Connection, database_url: str
 ) -> None:
-    """Every hour is caught up, on the days when there are twenty-three of them and when there are twenty-five."""
+    """Every hour is caught up, on days of twenty-three and of twenty-five hours too."""
     rules: dict[str, tuple[When, Matches]] = {}
     for tz in ("Europe/Riga", "Antarctica/Troll"):
         rules[f"cron {tz}"] = Cron("0 * * * *", tz=tz), is_hourly
@@ -207,10 +207,10 @@ def test_a_year_of_hours_a_day_late_each_time(
 
 
 @pytest.mark.parametrize("month", [3, 10])
-def test_the_hours_around_a_change_from_due_to_due(
+def test_hourly_rules_fire_on_time_around_clock_changes(
     app: Sereno, work: Task[[str], None], connection: Connection, database_url: str, month: int
 ) -> None:
-    """As it happens in real life: each hour when it comes, over the nights in which the clocks are turned."""
+    """Each hour on time, over the nights of the clock changes."""
     first, last = datetime(2027, month, 20, tzinfo=UTC), datetime(2027, month + 1, 8, tzinfo=UTC)
     rules: dict[str, tuple[When, Matches]] = {
         f"cron {tz}": (Cron("0 * * * *", tz=tz), is_hourly) for tz in ("Europe/Riga", "Australia/Lord_Howe")

@@ -1,4 +1,4 @@
-"""When an imported schedule fires, and how it is brought into a real application."""
+"""When an imported schedule fires, and how it is imported into a real application."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,7 +13,7 @@ from sereno.zones import instant, moment
 
 
 def fires(imported: ImportedSchedule, after: datetime, n: int = 20) -> list[datetime]:
-    """Its first instants after this one, as the store plans them."""
+    """Return its first instants after this one, as the store plans them."""
     assert imported.schedule is not None, imported.problem
     return list(islice(_fires(imported, after), n))
 

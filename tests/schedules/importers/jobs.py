@@ -1,4 +1,4 @@
-"""Functions that a scheduler may be told to call; nobody calls them here."""
+"""Functions that a scheduler's job may refer to; the tests never call them."""
 
 
 def send(to: str = "", **others: object) -> None:

@@ -1,4 +1,4 @@
-"""APScheduler: jobs written by its own job store, read without running anything, firing when its own triggers fire."""
+"""APScheduler: jobs of its real job store are read without executing anything, and fire when its own triggers fire."""
 
 import base64
 import pickle
@@ -35,7 +35,7 @@ from tests.schedules.importers.fires import fires
 from tests.schedules.importers.jobs import send
 
 NOW = datetime.now(UTC)
-# Far from any change of a clock, and no mark of one.
+# Far from any clock change.
 START = datetime(NOW.year + 1, 5, 3, 6, 0, 30, 500000, tzinfo=UTC)
 RIGA = ZoneInfo("Europe/Riga")
 
@@ -44,7 +44,7 @@ Add = Callable[..., ImportedSchedule]
 
 @pytest.fixture
 def scheduler(database_url: str) -> Iterator[BackgroundScheduler]:
-    """A real one with a real store; it is paused, so that nothing is ever run."""
+    """A real scheduler with a real store, paused so that nothing is ever run."""
     url = database_url.replace("postgresql:", "postgresql+psycopg:")
     store = SQLAlchemyJobStore(url, engine_options={"poolclass": NullPool})
     made = BackgroundScheduler(jobstores={"default": store}, timezone=UTC)
@@ -66,7 +66,7 @@ def add(scheduler: BackgroundScheduler, connection: psycopg.Connection) -> Add:
 
 
 def fired(trigger: BaseTrigger, after: datetime, n: int = 20) -> list[datetime]:
-    """What APScheduler itself answers."""
+    """Return the fire times according to APScheduler itself."""
     found: list[datetime] = []
     at = trigger.get_next_fire_time(None, after)
     while at is not None and len(found) < n:
@@ -105,7 +105,9 @@ def fired(trigger: BaseTrigger, after: datetime, n: int = 20) -> list[datetime]:
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )
-def test_a_cron_trigger_fires_when_it_did(add: Add, fields: dict[str, Any], expression: str, zone: Any) -> None:
+def test_an_imported_cron_trigger_fires_at_the_same_times(
+    add: Add, fields: dict[str, Any], expression: str, zone: Any
+) -> None:
     trigger = CronTrigger(**fields, timezone=zone)
     found = add(trigger)
     assert found.schedule is not None, found.problem
@@ -143,7 +145,7 @@ def several(low: int, high: int) -> st.SearchStrategy[str]:
         },
     )
 )
-def test_any_cron_trigger_fires_when_it_did_or_is_refused(fields: dict[str, str]) -> None:
+def test_any_cron_trigger_fires_at_the_same_times_or_is_refused(fields: dict[str, str]) -> None:
     trigger = CronTrigger(**fields, timezone=UTC)
     found = read_state(state_of(trigger))
     if found.schedule is None:
@@ -174,7 +176,7 @@ def read_state(state: Any, protocol: int = pickle.HIGHEST_PROTOCOL) -> ImportedS
 
 
 def read_bytes(raw: bytes) -> ImportedSchedule:
-    """As the reader does, without the way through a database."""
+    """Read as the importer does, without a database."""
     row = {"id": "a job", "state": base64.b64encode(raw).decode(), "size": len(raw)}
     return finished(Draft("apscheduler:a job", True, ""), lambda draft: apscheduler._fill(row, NOW, draft), NOW)
 
@@ -198,7 +200,7 @@ def test_every_protocol_of_a_pickle_is_read(trigger: BaseTrigger, protocol: int)
     assert fires(found, NOW) == fired(trigger, NOW)
 
 
-def test_an_interval_goes_on_from_the_run_that_is_planned(add: Add) -> None:
+def test_an_interval_continues_from_the_next_planned_run(add: Add) -> None:
     planned = START + timedelta(minutes=7)
     trigger = IntervalTrigger(minutes=90, timezone=RIGA, start_date=START - timedelta(days=500))
     found = add(trigger, next_run_time=planned)
@@ -221,7 +223,7 @@ def test_a_paused_interval_counts_from_its_start_date(add: Add) -> None:
     assert fires(found, NOW, 5) == fired(trigger, NOW, 5)
 
 
-def test_a_date_fires_once_and_a_job_that_was_moved_fires_then(add: Add, scheduler: BackgroundScheduler) -> None:
+def test_a_date_fires_once_also_when_rescheduled(add: Add, scheduler: BackgroundScheduler) -> None:
     assert fires(add(DateTrigger(START, timezone=RIGA), id="once"), NOW) == [START]
     scheduler.modify_job("once", next_run_time=START + timedelta(hours=1))
     scheduler.pause()
@@ -235,7 +237,7 @@ def read_all(scheduler: BackgroundScheduler) -> list[ImportedSchedule]:
         return read("apscheduler", connection.connection.driver_connection)
 
 
-def test_what_is_said_of_a_job_is_kept(add: Add) -> None:
+def test_the_options_of_a_job_are_imported(add: Add) -> None:
     trigger = CronTrigger(hour=9, timezone=RIGA, start_date=START, end_date=START + timedelta(days=9), jitter=120)
     found = add(
         trigger,
@@ -293,7 +295,7 @@ def test_misfires_and_instances(
 
 
 @pytest.mark.parametrize(
-    ("trigger", "said"),
+    ("trigger", "text"),
     [
         (CronTrigger(year="2030", hour=9, timezone=UTC), "its trigger uses the field year"),
         (CronTrigger(week="*/2", hour=9, timezone=UTC), "its trigger uses the field week"),
@@ -309,14 +311,14 @@ def test_misfires_and_instances(
     ],
     ids=str,
 )
-def test_a_trigger_without_a_counterpart_says_so(add: Add, trigger: BaseTrigger, said: str) -> None:
+def test_a_trigger_without_an_equivalent_is_refused_with_a_reason(add: Add, trigger: BaseTrigger, text: str) -> None:
     found = add(trigger)
     assert found.schedule is None
-    assert said in str(found.problem)
+    assert text in str(found.problem)
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "text"),
     [
         ({"args": ("Ada",)}, "it has positional arguments"),
         ({"kwargs": {"n": {1, 2}}}, "which is not supported"),
@@ -336,14 +338,14 @@ def test_a_trigger_without_a_counterpart_says_so(add: Add, trigger: BaseTrigger,
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_cannot_be_brought_over_says_why(others: dict[str, Any], said: str) -> None:
+def test_a_job_that_cannot_be_imported_is_refused_with_a_reason(others: dict[str, Any], text: str) -> None:
     found = read_state(state_of(CronTrigger(hour=9, timezone=UTC)) | others)
     assert found.schedule is None
-    assert said in str(found.problem)
+    assert text in str(found.problem)
 
 
 @pytest.mark.parametrize(("hours", "name"), [(0, "UTC"), (2, "Etc/GMT-2"), (-3, "Etc/GMT+3")])
-def test_a_zone_that_is_only_an_offset_has_a_name(hours: int, name: str) -> None:
+def test_a_whole_hour_offset_becomes_a_named_zone(hours: int, name: str) -> None:
     trigger = CronTrigger(hour=9, timezone=timezone(timedelta(hours=hours)))
     found = read_state(state_of(trigger))
     assert found.schedule is not None
@@ -369,7 +371,7 @@ def test_a_zone_that_is_only_an_offset_has_a_name(hours: int, name: str) -> None
     ],
     ids=["cron", "interval", "date", "local"],
 )
-def test_what_older_releases_wrote_is_read(raw: bytes, when: dict[str, Any], first: datetime | None) -> None:
+def test_job_states_of_older_releases_are_read(raw: bytes, when: dict[str, Any], first: datetime | None) -> None:
     found = read_bytes(raw)
     assert found.schedule is not None, found.problem
     assert (found.schedule["task"], found.schedule["args"]) == ("logging:info", {"msg": "x"})
@@ -377,7 +379,7 @@ def test_what_older_releases_wrote_is_read(raw: bytes, when: dict[str, Any], fir
     assert first is None or fires(found, NOW, 1) == [first]
 
 
-def test_a_clock_that_is_turned_is_noted(add: Add) -> None:
+def test_a_clock_change_is_noted(add: Add) -> None:
     note = add(CronTrigger(hour=3, minute=30, timezone=RIGA)).note
     assert "the clock of Europe/Riga changes on" in str(note)
     assert "here it runs right after the gap" in str(note)

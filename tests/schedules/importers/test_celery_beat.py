@@ -1,4 +1,4 @@
-"""django-celery-beat: its tables as its migrations leave them, row by row into schedules that fire as they did."""
+"""django-celery-beat: rows of its tables become schedules that fire at the same times."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from tests.schedules.importers.celery_tables import TABLES, USUAL, crontab, inse
 from tests.schedules.importers.fires import fires
 
 NOW = datetime.now(UTC)
-# Far from any change of a clock, and no mark of one.
+# Far from any clock change.
 START = datetime(NOW.year + 1, 5, 3, 6, 0, 30, tzinfo=UTC)
 EVERY = range(1, 32)
 EVERY_DAY = range(7)
@@ -27,14 +27,14 @@ def beat(connection: psycopg.Connection) -> psycopg.Connection:
 
 
 def task(connection: psycopg.Connection, **values: Any) -> ImportedSchedule:
-    """One periodic task as it is read."""
+    """Return one imported periodic task."""
     insert(connection, "periodictask", USUAL | values)
     (found,) = read("celery-beat", connection)
     return found
 
 
 def model(minutes: set[int], hours: set[int], month_days: Any, months: Any, weekdays: Any) -> list[datetime]:
-    """Every minute is looked at, and all five must match: that is how Celery reads a crontab."""
+    """Check every minute; all five fields must match, as Celery reads a crontab."""
     at = START.replace(second=0)
 
     def matches(at: datetime) -> bool:
@@ -46,7 +46,7 @@ def model(minutes: set[int], hours: set[int], month_days: Any, months: Any, week
             and at.isoweekday() % 7 in weekdays
         )
 
-    # Whole days without a match are passed over.
+    # Whole days without a match are skipped.
     found: list[datetime] = []
     while len(found) < 20:
         at += timedelta(minutes=1)
@@ -110,7 +110,7 @@ def model(minutes: set[int], hours: set[int], month_days: Any, months: Any, week
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )
-def test_a_crontab_fires_when_it_did(
+def test_an_imported_crontab_fires_at_the_same_times(
     beat: psycopg.Connection, fields: dict[str, str], expression: str, matched: Any
 ) -> None:
     found = task(beat, **crontab(beat, **fields))
@@ -124,7 +124,7 @@ def test_a_crontab_has_its_own_zone(beat: psycopg.Connection) -> None:
     assert [at.strftime("%H:%M") for at in fires(found, START, 3)] == ["12:30"] * 3
 
 
-def test_what_is_said_of_a_task_is_kept(beat: psycopg.Connection) -> None:
+def test_the_options_of_a_task_are_imported(beat: psycopg.Connection) -> None:
     found = task(
         beat,
         **crontab(beat, minute="0", hour="4"),
@@ -135,7 +135,7 @@ def test_what_is_said_of_a_task_is_kept(beat: psycopg.Connection) -> None:
         expire_seconds=600,
         one_off=True,
         enabled=False,
-        description="not kept",
+        description="not imported",
     )
     assert (found.key, found.enabled, found.problem) == ("celery-beat:a task", False, None)
     assert found.note == "was disabled in celery-beat"
@@ -153,7 +153,7 @@ def test_what_is_said_of_a_task_is_kept(beat: psycopg.Connection) -> None:
         "max_fires": 1,
         "expires_after": 600,
     }
-    # It expires at four in the morning, and so it does not run then.
+    # It expires at four in the morning, so it does not run then.
     first = START.replace(hour=4, second=0) + timedelta(days=1)
     assert fires(found, NOW) == [first, first + timedelta(days=1), first + timedelta(days=2)]
 
@@ -168,7 +168,9 @@ def test_what_is_said_of_a_task_is_kept(beat: psycopg.Connection) -> None:
         (250000, "microseconds", 0.25),
     ],
 )
-def test_an_interval_goes_on_in_its_rhythm(beat: psycopg.Connection, every: int, period: str, seconds: float) -> None:
+def test_an_interval_continues_from_its_last_run(
+    beat: psycopg.Connection, every: int, period: str, seconds: float
+) -> None:
     last = NOW - timedelta(seconds=seconds / 2)
     found = task(beat, **interval(beat, every, period), last_run_at=last, date_changed=NOW - timedelta(days=9))
     assert found.schedule is not None
@@ -192,7 +194,7 @@ def test_a_clocked_task_fires_once(beat: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "text"),
     [
         ({"args": "[1, 2]"}, "it has positional arguments"),
         ({"args": "nonsense"}, "its args are not in Celery's format"),
@@ -205,14 +207,16 @@ def test_a_clocked_task_fires_once(beat: psycopg.Connection) -> None:
         ({"crontab_id": None}, "it has no schedule"),
     ],
 )
-def test_what_cannot_be_brought_over_says_why(beat: psycopg.Connection, values: dict[str, Any], said: str) -> None:
+def test_a_task_that_cannot_be_imported_is_refused_with_a_reason(
+    beat: psycopg.Connection, values: dict[str, Any], text: str
+) -> None:
     found = task(beat, **(crontab(beat, minute="0", hour="4") | values))
     assert found.schedule is None
-    assert said in str(found.problem)
+    assert text in str(found.problem)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "text"),
     [
         ({"timezone": "Europe/Atlantis"}, "there is no time zone 'Europe/Atlantis'"),
         ({"minute": "60"}, "its minute '60' is unknown"),
@@ -225,26 +229,28 @@ def test_what_cannot_be_brought_over_says_why(beat: psycopg.Connection, values: 
         ({"minute": "; drop table x"}, "is unknown"),
     ],
 )
-def test_a_crontab_that_makes_no_sense_says_why(beat: psycopg.Connection, fields: dict[str, str], said: str) -> None:
+def test_an_invalid_crontab_is_refused_with_a_reason(
+    beat: psycopg.Connection, fields: dict[str, str], text: str
+) -> None:
     found = task(beat, **crontab(beat, **fields))
     assert found.schedule is None
-    assert said in str(found.problem)
+    assert text in str(found.problem)
 
 
-def test_what_celery_does_for_itself_is_left_out(beat: psycopg.Connection) -> None:
+def test_celerys_own_cleanup_task_is_left_out(beat: psycopg.Connection) -> None:
     found = task(beat, task="celery.backend_cleanup", **crontab(beat, minute="0", hour="4"))
     assert found.left_out
     assert found.note == "left out: it deletes Celery's own results, which do not exist here"
 
 
-def test_the_sun_stays_behind(beat: psycopg.Connection) -> None:
+def test_a_solar_schedule_is_refused(beat: psycopg.Connection) -> None:
     solar = {"solar_id": insert(beat, "solarschedule", {"event": "sunset", "latitude": 56.95, "longitude": 24.1})}
     found = task(beat, **solar)
     assert found.schedule is None
     assert "it follows the sun (sunset at 56.95, 24.1)" in str(found.problem)
 
 
-def test_an_interval_too_short_or_too_long_says_so(beat: psycopg.Connection) -> None:
+def test_an_interval_out_of_range_is_refused_with_a_reason(beat: psycopg.Connection) -> None:
     assert "out of range: 1 ms" in str(task(beat, **interval(beat, 10, "microseconds")).problem)
     beat.execute("delete from django_celery_beat_periodictask")
     assert "OverflowError" in str(task(beat, **interval(beat, 2**31 - 1, "days")).problem)
@@ -258,7 +264,7 @@ def test_dates_without_a_zone_are_not_guessed(beat: psycopg.Connection) -> None:
     assert "USE_TZ = False" in str(found.problem)
 
 
-def test_what_differs_is_noted(beat: psycopg.Connection) -> None:
+def test_differences_are_noted(beat: psycopg.Connection) -> None:
     note = task(
         beat,
         **crontab(beat, minute="30", hour="2", timezone="Europe/Berlin"),
@@ -284,14 +290,14 @@ def test_what_differs_is_noted(beat: psycopg.Connection) -> None:
         ({"minute": "*/10", "timezone": "Europe/Berlin"}, "celery beat pauses"),
     ],
 )
-def test_a_clock_that_is_turned_is_noted_only_where_it_matters(
+def test_a_clock_change_is_noted_only_where_it_matters(
     beat: psycopg.Connection, fields: dict[str, str], noted: str | None
 ) -> None:
     note = task(beat, **crontab(beat, **fields)).note
     assert note is None if noted is None else noted in str(note)
 
 
-def test_one_bad_row_does_not_keep_the_others(
+def test_one_bad_row_does_not_stop_the_others(
     beat: psycopg.Connection, app: Sereno, connection: psycopg.Connection
 ) -> None:
     @app.task(name="shop.tasks.send")
@@ -306,13 +312,13 @@ def test_one_bad_row_does_not_keep_the_others(
     good = found["celery-beat:good"].schedule
     assert good is not None
     made = app.schedules.upsert_many([from_object(good, app.new_job)])
-    assert [answer.what for answer in made] == ["created"]
+    assert [result.what for result in made] == ["created"]
     advance(connection, 3601)
     assert app.schedules.tick().fires == 1
     assert one(connection, "select args ->> 'to' from sereno.jobs") == "Ada"
 
 
-def test_another_database_says_so(connection: psycopg.Connection) -> None:
+def test_a_database_without_the_tables_is_reported(connection: psycopg.Connection) -> None:
     for kind, table in (
         ("celery-beat", "django_celery_beat_periodictask"),
         ("apscheduler", "apscheduler_jobs"),
@@ -324,7 +330,7 @@ def test_another_database_says_so(connection: psycopg.Connection) -> None:
         read("cron", connection)
 
 
-def test_a_role_that_may_not_look_says_so(beat: psycopg.Connection) -> None:
+def test_a_role_without_privileges_is_reported(beat: psycopg.Connection) -> None:
     beat.execute("create role looker_of_nothing")
     try:
         beat.execute("set role looker_of_nothing")

@@ -1,4 +1,4 @@
-"""Day of month and day of week that must both match, said in a cron where either would be enough."""
+"""Day of month and day of week that must both match, written as a cron expression where either would be enough."""
 
 from datetime import date, timedelta
 
@@ -28,7 +28,7 @@ month_days = st.one_of(
 
 
 @given(month_days, st.sets(st.integers(0, 6), min_size=1), st.booleans())
-def test_both_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
+def test_both_days_must_match_or_it_is_refused(month_days: set[int], weekdays: set[int], star: bool) -> None:
     try:
         written = days(month_days, weekdays, star=star)
     except UnreadableSchedule:
@@ -54,11 +54,13 @@ def test_both_match_or_it_is_refused(month_days: set[int], weekdays: set[int], s
         ({13}, {0, 5}, ("13", "*/8,FRI")),
     ],
 )
-def test_as_a_person_would_write_it(month_days: set[int], weekdays: set[int], written: tuple[str, str]) -> None:
+def test_expressions_are_written_as_a_person_would(
+    month_days: set[int], weekdays: set[int], written: tuple[str, str]
+) -> None:
     assert days(month_days, weekdays) == written
 
 
-def test_friday_the_thirteenth_cannot_be_said() -> None:
+def test_friday_the_thirteenth_cannot_be_expressed() -> None:
     with pytest.raises(
         UnreadableSchedule, match="days 13 of a month that are also FRI: no cron expression can express that"
     ):
@@ -79,7 +81,7 @@ def test_a_field_matches_its_values_and_no_others(values: set[int], star: bool) 
     assert set(CronExpression(f"{field(values, MINUTES, star=star)} 0 * * *")._minutes) == values
 
 
-def test_a_star_is_kept() -> None:
+def test_a_star_is_preserved() -> None:
     quarters = {0, 15, 30, 45}
     assert (field(quarters, MINUTES, star=True), field(quarters, MINUTES)) == ("*/15", "0,15,30,45")
     with pytest.raises(UnreadableSchedule, match="it never fires"):

@@ -1,4 +1,4 @@
-"""The object form: what is exported comes back as it was, and nothing hostile comes in."""
+"""The JSON definition: an exported schedule is imported unchanged, and hostile input is refused."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -54,20 +54,20 @@ def schedules(app: Sereno) -> list[NewSchedule]:
     ]
 
 
-def test_what_is_exported_comes_back_as_it_was(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_export_is_imported_unchanged(app: Sereno, connection: psycopg.Connection) -> None:
     made = schedules(app)
     app.schedules.upsert_many(made)
 
     lines = [json.dumps(as_object(row)) for row in app.schedules.list()]
     back = [from_object(json.loads(line), app.new_job) for line in lines]
 
-    assert [answer.what for answer in app.schedules.upsert_many(back)] == ["unchanged"] * len(made)
+    assert [result.what for result in app.schedules.upsert_many(back)] == ["unchanged"] * len(made)
     assert one(connection, "delete from sereno.schedules returning true")
     app.schedules.upsert_many(back)
     assert [json.dumps(as_object(row)) for row in app.schedules.list()] == lines
 
 
-def test_only_what_is_set_is_in_it(app: Sereno) -> None:
+def test_a_definition_has_only_the_fields_that_are_set(app: Sereno) -> None:
     app.schedules.upsert_many(schedules(app))
     found = {row.key: as_object(row) for row in app.schedules.list()}
     assert found["plain"] == {
@@ -81,16 +81,16 @@ def test_only_what_is_set_is_in_it(app: Sereno) -> None:
     assert list(found["all"]) == list(FIELDS)
 
 
-def test_the_least_that_is_needed() -> None:
+def test_key_task_and_when_are_enough() -> None:
     made = from_object({**LEAST, "tenant": None, "starts_at": "2027-01-08T09:00:00Z"}, plain_job)
     assert (made.when, made.job.args, made.missed) == (Cron("0 3 * * *"), b"{}", "latest")
     assert made.starts_at == datetime(2027, 1, 8, 9, tzinfo=UTC)
 
 
-def test_what_the_task_says_is_passed_on(app: Sereno) -> None:
+def test_a_refusal_of_the_task_is_passed_on(app: Sereno) -> None:
     schedules(app)
-    with pytest.raises(InvalidSchedule, match=r"schedule 'k': .*nobody") as refused:
-        from_object({**LEAST, "task": "nobody"}, app.new_job)
+    with pytest.raises(InvalidSchedule, match=r"schedule 'k': .*missing_task") as refused:
+        from_object({**LEAST, "task": "missing_task"}, app.new_job)
     assert isinstance(refused.value.__cause__, UnknownTask)
     with pytest.raises(InvalidSchedule, match=r"schedule 'k': task work: .*name"):
         from_object(LEAST, app.new_job)
@@ -102,7 +102,7 @@ for _ in range(100_000):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"color": "red"}, "there is no field 'color'; the fields are key, task, args"),
         ({"key": None}, "a schedule without a key: it needs a key"),
@@ -148,12 +148,12 @@ for _ in range(100_000):
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_is_refused_and_named(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidSchedule, match=said):
+def test_an_invalid_field_is_refused_by_name(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidSchedule, match=text):
         from_object({**LEAST, **changes}, plain_job)
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 7])
-def test_an_object_is_needed(value: Any) -> None:
+def test_a_definition_must_be_an_object(value: Any) -> None:
     with pytest.raises(InvalidSchedule, match="a schedule must be a JSON object"):
         from_object(value, plain_job)

@@ -1,4 +1,4 @@
-"""A pickle is a program. Whatever stands in a job state, nothing is imported, called or filled up."""
+"""A pickle is a program. Whatever a job state contains, nothing is imported or called, and memory is not exhausted."""
 
 import codecs
 import os
@@ -24,13 +24,13 @@ from sereno.schedules.importers import read
 from tests.schedules.importers import old_states
 from tests.schedules.importers.test_apscheduler import read_bytes, read_state, state_of
 
-# Of processor time, more than any of these takes; a bomb that goes off takes for ever.
+# Seconds of processor time, more than any of these tests takes; an exploding pickle takes for ever.
 SECONDS = 5.0
 MEMORY = 64 * 1024 * 1024
 
 
 class Calls:
-    """Is pickled as a call."""
+    """An object that is pickled as a call."""
 
     def __init__(self, function: Any, *args: Any) -> None:
         self.call = function, args
@@ -41,8 +41,8 @@ class Calls:
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Iterator[Path]:
-    """A file that must not be there afterwards, and limits that must hold."""
-    # Python loads the codec of a pickle's text when it first meets one; no name in a pickle makes it do so.
+    """A file that must not exist afterwards, and limits that must hold."""
+    # Python loads the codec for a pickle's text on first use; no name in a pickle causes that import.
     codecs.lookup("raw_unicode_escape")
     before, started = set(sys.modules), time.process_time()
     tracemalloc.start()
@@ -78,7 +78,7 @@ def calls(mark: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", calls(Path()))
 def test_a_call_is_not_made(mark: Path, name: str, place: str) -> None:
     if name == "getattr":
-        # A module cannot be pickled: by hand, as an attacker would.
+        # A module cannot be pickled: written by hand, as an attacker would.
         raw = b"cbuiltins\ngetattr\n(cos\nsystem\nV__call__\ntR."
     else:
         call = calls(mark)[name]
@@ -136,7 +136,7 @@ def test_a_call_is_not_made(mark: Path, name: str, place: str) -> None:
     ],
     ids=lambda raw: repr(raw)[:40],
 )
-def test_a_pickle_by_hand_does_nothing(mark: Path, raw: bytes) -> None:
+def test_a_handwritten_pickle_does_nothing(mark: Path, raw: bytes) -> None:
     assert read_bytes(raw).schedule is None
 
 
@@ -176,7 +176,7 @@ def test_a_zone_wrapped_in_ten_thousand_zones_is_refused(mark: Path) -> None:
     assert "RecursionError" in str(found.problem)
 
 
-def test_a_large_pickle_does_not_leave_the_server(connection: psycopg.Connection, mark: Path) -> None:
+def test_a_large_pickle_is_not_sent_by_the_server(connection: psycopg.Connection, mark: Path) -> None:
     connection.execute(
         "create table apscheduler_jobs (id varchar(191) primary key, next_run_time double precision, job_state bytea)"
     )
@@ -215,8 +215,8 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     assert found.problem
 
 
-def test_the_real_module_would_have_obeyed(tmp_path: Path) -> None:
-    """What these tests are for: the same bytes do harm elsewhere."""
+def test_the_pickle_module_would_execute_it(tmp_path: Path) -> None:
+    """Shows why these tests exist: the same bytes do harm with pickle.loads."""
     mark = tmp_path / "mark"
     pickle.loads(pickle.dumps(calls(mark)["os.system"]))  # noqa: S301 - its danger is the point
     assert mark.exists()

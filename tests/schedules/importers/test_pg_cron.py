@@ -37,7 +37,7 @@ def cron(connection: psycopg.Connection) -> psycopg.Connection:
 
 
 def job(connection: psycopg.Connection, schedule: str, **values: Any) -> ImportedSchedule:
-    """One job as it is read."""
+    """Return one imported job."""
     values = {"command": "vacuum", "jobname": "nightly"} | values | {"schedule": schedule}
     names, places = ", ".join(values), ", ".join(f"%({name})s" for name in values)
     connection.execute(f"insert into cron.job ({names}) values ({places})".encode(), values)
@@ -45,7 +45,7 @@ def job(connection: psycopg.Connection, schedule: str, **values: Any) -> Importe
     return found
 
 
-def test_what_is_said_of_a_job_is_kept(cron: psycopg.Connection) -> None:
+def test_the_options_of_a_job_are_imported(cron: psycopg.Connection) -> None:
     command = "delete from events where at < now() - interval '1 week'; -- 100 %"
     found = job(cron, "30 3 * * 6", command=command)
     assert found == ImportedSchedule(
@@ -77,7 +77,7 @@ def test_what_is_said_of_a_job_is_kept(cron: psycopg.Connection) -> None:
         ("@weekly", "0 0 * * 0", None),
     ],
 )
-def test_a_schedule_fires_when_it_did(
+def test_an_imported_schedule_fires_at_the_same_times(
     cron: psycopg.Connection, schedule: str, expression: str, first: list[str] | None
 ) -> None:
     found = job(cron, schedule)
@@ -115,7 +115,7 @@ def test_the_zone_of_the_server_is_the_zone_of_its_jobs(cron: psycopg.Connection
 
 
 @pytest.mark.parametrize(
-    ("schedule", "values", "said"),
+    ("schedule", "values", "text"),
     [
         ("@reboot", {}, "@reboot is not a time"),
         ("@Restart ", {}, "@Restart is not a time"),
@@ -127,23 +127,23 @@ def test_the_zone_of_the_server_is_the_zone_of_its_jobs(cron: psycopg.Connection
         ("0 3 * * *", {"command": "select '{key}'::text[]"}, "create it by hand"),
     ],
 )
-def test_what_cannot_be_brought_over_says_why(
-    cron: psycopg.Connection, schedule: str, values: dict[str, Any], said: str
+def test_a_job_that_cannot_be_imported_is_refused_with_a_reason(
+    cron: psycopg.Connection, schedule: str, values: dict[str, Any], text: str
 ) -> None:
     found = job(cron, schedule, **values)
     assert found.schedule is None
-    assert said in str(found.problem)
+    assert text in str(found.problem)
     assert "\n" not in str(found.problem)
 
 
-def test_a_sixth_field_is_ignored_as_there_and_said(cron: psycopg.Connection) -> None:
+def test_a_sixth_field_is_ignored_with_a_note(cron: psycopg.Connection) -> None:
     found = job(cron, "0 3 * * * *")
     assert found.schedule is not None
     assert found.schedule["when"]["expression"] == "0 3 * * *"
     assert "pg_cron reads the first five fields" in str(found.note)
 
 
-def test_jobs_without_a_name_and_jobs_of_one_name(cron: psycopg.Connection) -> None:
+def test_unnamed_jobs_and_jobs_with_the_same_name_get_unique_keys(cron: psycopg.Connection) -> None:
     cron.execute(
         """
         insert into cron.job (jobid, schedule, command, jobname, username, active, database) values
@@ -164,7 +164,7 @@ def test_jobs_without_a_name_and_jobs_of_one_name(cron: psycopg.Connection) -> N
     assert "it runs in the database 'elsewhere': your task must connect there" in str(found[2].note)
 
 
-def test_versions_before_names_and_switches_are_read_too(cron: psycopg.Connection) -> None:
+def test_tables_of_older_versions_are_read(cron: psycopg.Connection) -> None:
     cron.execute("alter table cron.job drop column jobname, drop column active")
     cron.execute("insert into cron.job (schedule, command) values ('0 3 * * *', 'vacuum')")
     (found,) = read("pg-cron", cron)

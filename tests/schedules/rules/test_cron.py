@@ -1,4 +1,4 @@
-"""Cron expressions: what is accepted, what is refused and where, and the walk from one wall time to the next."""
+"""Cron expressions: what is accepted, what is refused and where, and the search for the next wall time."""
 
 from datetime import date, datetime, timedelta
 from random import Random
@@ -43,7 +43,7 @@ def refusal(expression: Any) -> str:
         ("@annually", "0 0 1 1 *"),
     ],
 )
-def test_an_expression_has_one_spelling(written: str, meant: str) -> None:
+def test_an_expression_has_one_canonical_form(written: str, meant: str) -> None:
     assert canonical(written) == meant
     assert CronExpression(written).text == meant
     assert canonical(meant) == meant
@@ -97,7 +97,7 @@ FIELDS = "write 5 (minute, hour, day of month, month, day of week), or 6 with se
         ("*/99999999999999999999 * * * *", "minute step 99999999999999999999 is out of range 1 to 60", 2),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_points_at_it(expression: str, problem: str, position: int) -> None:
+def test_a_refusal_names_the_fault_and_points_at_it(expression: str, problem: str, position: int) -> None:
     first, shown, pointer = refusal(expression).split("\n")
     assert first == f'"{expression}" is not a cron expression: {problem}'
     assert shown == f" {expression}"
@@ -105,13 +105,13 @@ def test_a_refusal_says_what_is_wrong_and_points_at_it(expression: str, problem:
 
 
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 0 30 2 *", "0 0 */30 2 1#2"])
-def test_an_expression_that_never_comes_is_refused(expression: str) -> None:
+def test_an_expression_that_never_matches_is_refused(expression: str) -> None:
     first, shown, pointer = refusal(expression).split("\n")
     assert first == f'"{expression}" never matches: no such month has such a day'
     assert shown[len(pointer) - 1 :].split()[0] == expression.split()[-3]
 
 
-def test_a_letter_from_elsewhere_is_named_and_not_printed() -> None:
+def test_a_non_ascii_character_is_named_but_not_printed() -> None:
     assert refusal("0 \u0663 * * *") == (
         "\"0 ? * * *\" is not a cron expression: the character '\\u0663' is not allowed\n 0 ? * * *\n   ^"
     )
@@ -156,7 +156,7 @@ def test_an_unknown_nickname_is_refused_with_the_known_ones() -> None:
     ],
     ids=lambda monster: repr(monster)[:20],
 )
-def test_a_monster_is_refused_in_a_few_words(monster: Any) -> None:
+def test_a_huge_expression_is_refused_with_a_short_message(monster: Any) -> None:
     assert len(refusal(monster)) < 500
 
 
@@ -168,7 +168,7 @@ def test_a_long_expression_is_shown_around_the_fault() -> None:
     assert len(shown) < 130
 
 
-def test_everything_spelled_out_is_short_enough() -> None:
+def test_every_value_spelled_out_is_within_the_length_limit() -> None:
     fields = [range(60), range(60), range(24), range(1, 32), range(1, 13), range(8)]
     text = " ".join(",".join(map(str, values)) for values in fields)
     assert len(text) < LONGEST
@@ -220,8 +220,8 @@ def test_the_next_wall_time(expression: str, start: datetime, found: datetime | 
     assert CronExpression(expression).next_wall(start) == found
 
 
-def test_the_walk_gives_up_after_fifty_years() -> None:
-    """A 29 February on a Sunday that is the fifth one comes every 28 years, or 40 over a century."""
+def test_the_search_gives_up_after_fifty_years() -> None:
+    """A 29 February on a fifth Sunday recurs every 28 years, or 40 across a century."""
     rare = CronExpression("0 0 */28 2 SUN#5")
     assert rare.next_wall(wall(2033, 1, 1)) == wall(2060, 2, 29)
     assert rare.next_wall(wall(2061, 1, 1)) == wall(2088, 2, 29)
@@ -255,7 +255,7 @@ def random_expression(chance: Random) -> str:
     return " ".join(fields)
 
 
-def test_the_walk_agrees_with_cronsim_where_no_clock_is_turned() -> None:
+def test_the_search_agrees_with_cronsim_without_clock_changes() -> None:
     chance = Random(2)
     compared = 0
     for _ in range(1200):
@@ -275,7 +275,7 @@ def test_the_walk_agrees_with_cronsim_where_no_clock_is_turned() -> None:
 
 
 def test_what_is_accepted_is_what_cronsim_accepts() -> None:
-    """Whatever letters: nothing gets past us that cronsim refuses, and it can be put into words."""
+    """For any characters: nothing is accepted that cronsim refuses, and every expression can be explained."""
     chance = Random(3)
     accepted = 0
     for _ in range(5000):
@@ -293,7 +293,7 @@ def test_what_is_accepted_is_what_cronsim_accepts() -> None:
     assert accepted > 2000
 
 
-def test_a_day_is_any_day_of_the_calendar() -> None:
+def test_every_day_of_the_calendar_can_be_searched() -> None:
     assert CronExpression("0 0 * * *").next_wall(datetime.combine(date.max, wall(1, 1, 1).time())) == wall(9999, 12, 31)
 
 

@@ -1,4 +1,4 @@
-"""Instants: where the clocks of the world are turned, how intervals count, and how to catch up without walking."""
+"""Instants: clock changes around the world, counting of intervals, and catching up without walking."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -37,7 +37,7 @@ def fires(when: When, start: str, end: str) -> list[str]:
     return [f"{moment(fire):%m-%d %H:%M}" for fire in walk(compile_rule(when), at(start) - 1, at(end))]
 
 
-# The night, in UTC, and the wall time that does not exist; where it goes instead; what comes the day after.
+# The night in UTC and the wall time that does not exist; where it moves to; the instant of the next day.
 GAPS = [
     ("Africa/Cairo", "0 0 * * *", "2026-04-23 12:00", "04-23 22:00", "04-24 21:00"),
     ("Africa/Cairo", "30 0 * * *", "2026-04-23 12:00", "04-23 22:00", "04-24 21:30"),
@@ -65,7 +65,7 @@ def test_a_time_that_does_not_exist_runs_right_after_the_gap_or_not_at_all(
     assert fires(Daily(f"{hour}:{minute:0>2}", tz=tz, dst_gap="skip"), start, end) == [next_day]
 
 
-# A wall time that comes twice, and both of its instants.
+# A wall time that occurs twice, and both of its instants.
 FOLDS = [
     ("Africa/Cairo", "30 23 * * *", "2026-10-29 12:00", "10-29 20:30", "10-29 21:30"),
     ("Africa/Cairo", "0 23 * * *", "2026-10-29 12:00", "10-29 20:00", "10-29 21:00"),
@@ -82,9 +82,7 @@ FOLDS = [
 
 
 @pytest.mark.parametrize(("tz", "expression", "start", "first", "second"), FOLDS)
-def test_a_time_that_comes_twice_runs_on_the_pass_of_your_choice(
-    tz: str, expression: str, start: str, first: str, second: str
-) -> None:
+def test_a_repeated_time_runs_on_the_chosen_pass(tz: str, expression: str, start: str, first: str, second: str) -> None:
     end = f"{datetime.fromisoformat(start) + timedelta(hours=24):%Y-%m-%d %H:%M}"
     assert fires(Cron(expression, tz=tz), start, end) == [first]
     assert fires(Cron(expression, tz=tz, dst_fold="second"), start, end) == [second]
@@ -94,8 +92,8 @@ def test_a_time_that_comes_twice_runs_on_the_pass_of_your_choice(
 
 
 @pytest.mark.parametrize("fold", ["first", "second", "both"])
-def test_the_first_time_after_a_fold_comes_once(fold: Any) -> None:
-    """At 00:00 the clock of Cairo goes back to 23:00; at 01:00 that of Havana to 00:00. Neither hour comes twice."""
+def test_the_first_time_after_a_fold_runs_once(fold: Any) -> None:
+    """At 00:00 the clock of Cairo goes back to 23:00; at 01:00 that of Havana to 00:00. Neither hour is repeated."""
     assert fires(Cron("0 0 * * *", tz="Africa/Cairo", dst_fold=fold), "2026-10-29 12:00", "2026-10-30 12:00") == [
         "10-29 22:00"
     ]
@@ -107,16 +105,16 @@ def test_the_first_time_after_a_fold_comes_once(fold: Any) -> None:
 @pytest.mark.parametrize(
     ("tz", "expression", "start", "end", "expected"),
     [
-        # Several are swallowed, and one of them falls on the end of the gap: one run.
+        # Several are skipped by the gap, and one falls on its end: one run.
         ("Antarctica/Troll", "0,30 1,2 * * *", "2026-03-28 23:30", "2026-03-29 12:00", ["03-29 01:00"]),
         ("Australia/Lord_Howe", "15,30 2 * * *", "2026-10-03 12:00", "2026-10-04 12:00", ["10-03 15:30"]),
         ("Europe/Riga", "0 3,4 * * *", "2026-03-28 12:00", "2026-03-29 12:00", ["03-29 01:00"]),
-        # Hours written out are no wildcard: the hour that comes twice runs once.
+        # Listed hours are not a wildcard: a repeated hour runs once.
         ("Europe/Riga", "30 0-5 * * *", "2026-10-24 23:00", "2026-10-25 03:00",
          ["10-24 23:30", "10-25 00:30", "10-25 02:30"]),
     ],
 )  # fmt: skip
-def test_no_instant_comes_twice(tz: str, expression: str, start: str, end: str, expected: list[str]) -> None:
+def test_no_instant_fires_twice(tz: str, expression: str, start: str, end: str, expected: list[str]) -> None:
     assert fires(Cron(expression, tz=tz), start, end) == expected
 
 
@@ -158,13 +156,13 @@ def test_a_missing_day_is_a_long_gap() -> None:
          ["03-23 07:00", "03-30 06:00"]),
     ],
 )  # fmt: skip
-def test_short_rules_follow_the_time_that_passes_and_long_ones_the_clock(
+def test_short_rules_follow_elapsed_time_and_long_ones_the_clock(
     when: When, start: str, end: str, expected: list[str]
 ) -> None:
     assert fires(when, start, end) == expected
 
 
-def test_an_answer_is_later_than_the_question_even_inside_a_second_pass() -> None:
+def test_next_is_always_later_even_inside_a_second_pass() -> None:
     rule = compile_rule(Cron("15-45 3 * * *", tz="Europe/Riga"))
     for minute in range(120):
         after = at("2026-10-25 00:00") + minute * MINUTE
@@ -191,7 +189,7 @@ def test_a_rule_in_utc_does_not_depend_on_zone_data() -> None:
     assert [compile_rule(when).uses_zone for when in fixed + moved] == [False] * len(fixed) + [True] * len(moved)
 
 
-def test_a_rule_is_made_once_and_shared() -> None:
+def test_a_compiled_rule_is_shared() -> None:
     assert compile_rule(Every("5m")) is compile_rule(Every(300))
     text = '{"kind": "cron", "expression": "0 3 * * *"}'
     assert compile_text(text) is compile_text(text)
@@ -200,7 +198,7 @@ def test_a_rule_is_made_once_and_shared() -> None:
         compile_text("soon")
 
 
-def test_once_is_once() -> None:
+def test_once_has_one_instant() -> None:
     rule = compile_rule(Once(datetime(2027, 1, 8, 9, tzinfo=UTC)))
     then = at("2027-01-08 09:00")
     assert (rule.next(then - 1, 0), rule.next(then, 0), rule.next(then + 1, 0)) == (then, None, None)
@@ -217,7 +215,7 @@ small = st.integers(-2000, 2000)
 
 
 @given(st.integers(1, 300), small, small, small, st.integers(0, 30))
-def test_steps_are_those_of_counting_on_fingers(interval: int, anchor: int, after: int, until: int, cap: int) -> None:
+def test_step_arithmetic_equals_counting(interval: int, anchor: int, after: int, until: int, cap: int) -> None:
     rule = compile_rule(Every(interval / 1000))
     unit = SECOND // 1000
     marks = [anchor + step * interval for step in range(1, 4100) if anchor + step * interval <= 4500]
@@ -229,7 +227,7 @@ def test_steps_are_those_of_counting_on_fingers(interval: int, anchor: int, afte
     assert rule.count(after * unit, until * unit, anchor * unit, cap) == min(cap, len(among))
 
 
-def test_a_plan_keeps_its_rhythm_and_an_end_begins_anew() -> None:
+def test_counting_from_plan_keeps_the_rhythm_and_from_end_restarts_it() -> None:
     plan, end = compile_rule(Every("10m")), compile_rule(Every("10m", count_from="end"))
     planned, late = at("2026-01-01 00:00"), at("2026-01-01 00:27")
     assert plan.next(late, planned) == at("2026-01-01 00:30")
@@ -238,7 +236,7 @@ def test_a_plan_keeps_its_rhythm_and_an_end_begins_anew() -> None:
     assert plan.count(planned, late, planned, 100) == 2
 
 
-def test_a_plan_is_not_disturbed_by_a_clock() -> None:
+def test_counting_from_plan_ignores_clock_changes() -> None:
     day = compile_rule(Every("1d", tz="Europe/Riga"))
     assert day.next(at("2026-03-28 12:00"), at("2026-03-28 12:00")) == at("2026-03-29 12:00")
 
@@ -248,7 +246,7 @@ def test_a_plan_is_not_disturbed_by_a_clock() -> None:
     st.integers(0, 4999),
     st.integers(FIRST // SECOND + DAY, LAST // SECOND - DAY),
 )
-def test_marks_of_a_clock_are_multiples_of_the_interval(interval: int, phase: int, after: int) -> None:
+def test_clock_aligned_instants_are_multiples_of_the_interval(interval: int, phase: int, after: int) -> None:
     phase %= interval
     rule = compile_rule(Every(interval, count_from="clock", phase=phase))
     found = rule.next(after * SECOND, 0)
@@ -273,7 +271,7 @@ CATCH_UP: list[When] = [
 
 
 @pytest.mark.parametrize("when", CATCH_UP, ids=repr)
-def test_catching_up_finds_what_a_walk_finds(when: When) -> None:
+def test_latest_and_count_equal_a_walk(when: When) -> None:
     rule, chance = compile_rule(when), Random(4)
     for start in (at("2026-03-20 00:00"), at("2026-10-20 00:00"), at("2026-04-02 00:00")):
         for _ in range(8):
@@ -292,36 +290,36 @@ def test_catching_up_finds_what_a_walk_finds(when: When) -> None:
     ("expression", "most"),
     [("* * * * *", 10), ("* * * * * *", 60), ("0 3 * * *", 10), ("0 0 1 * *", 15), ("0 0 29 2 *", 25)],
 )
-def test_ninety_days_down_are_not_walked(expression: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[datetime] = []
+def test_ninety_missed_days_are_not_walked(expression: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[datetime] = []
     next_wall = CronExpression.next_wall
 
     def counted(self: CronExpression, start: datetime) -> datetime | None:
-        asked.append(start)
+        searches.append(start)
         return next_wall(self, start)
 
     rule = compile_rule(Cron(expression, tz="Europe/Riga"))
     monkeypatch.setattr(CronExpression, "next_wall", counted)
     now = at("2026-11-15 05:43:21")
     found = rule.latest(now - 90 * DAY, now, now)
-    assert len(asked) <= most
+    assert len(searches) <= most
     monkeypatch.undo()
     assert found is None or (found <= now and (rule.next(found, found) or LAST) > now)
     assert (found is None) == (expression == "0 0 29 2 *")
 
 
-def test_a_rare_day_is_not_looked_for_again_in_every_half_year(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[datetime] = []
+def test_a_rare_day_is_not_searched_again_in_every_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[datetime] = []
     next_wall = CronExpression.next_wall
 
     def counted(self: CronExpression, start: datetime) -> datetime | None:
-        asked.append(start)
+        searches.append(start)
         return next_wall(self, start)
 
     rule = compile_rule(Cron("0 0 */28 2 SUN#5", tz="Europe/Riga"))
     monkeypatch.setattr(CronExpression, "next_wall", counted)
     assert rule.next(at("2033-01-01 00:00"), 0) == at("2060-02-28 22:00")
-    assert len(asked) <= 2
+    assert len(searches) <= 2
 
 
 EDGES: list[When] = [
@@ -335,7 +333,7 @@ EDGES: list[When] = [
 
 
 @pytest.mark.parametrize("when", EDGES, ids=repr)
-def test_the_calendar_ends_quietly(when: When) -> None:
+def test_the_end_of_the_calendar_raises_no_error(when: When) -> None:
     rule = compile_rule(when)
     assert rule.next(LAST, LAST) is None
     assert rule.next(2**60, 2**60) is None

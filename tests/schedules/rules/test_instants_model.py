@@ -1,7 +1,7 @@
-"""The engine against a slow model that knows nothing of offsets: it looks at the clock on the wall, minute by minute.
+"""The engine against a slow model without offsets, which reads the wall clock minute by minute.
 
-The model walks UTC and reads the wall clock of zoneinfo. A minute that the clock jumped over was swallowed; a minute
-that it shows twice has a first and a second pass. Rules are made of plain sets, so no parser is shared either.
+The model walks UTC and reads the wall clock of zoneinfo. A minute that the clock jumped over was skipped; a minute that
+it shows twice has a first and a second pass. Rules are plain sets of numbers, so that no parser is shared either.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ from sereno.zones import DAY, FOREVER, SECOND, instant, moment, names, zone
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 START, END = (instant(datetime(year, 1, 1, tzinfo=UTC)) for year in (2026, 2029))
-# A fold at the edge of a window is only half seen; no answer is asked for there.
+# A fold at the edge of a window is seen only in part; nothing is compared there.
 MARGIN = 3 * HOUR
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 
@@ -29,13 +29,13 @@ Fold = Literal["first", "second", "both"]
 
 
 class Window:
-    """Some days of one zone, each minute of them looked at."""
+    """Some days of one zone, minute by minute."""
 
     def __init__(self, name: str, at: int, days: float) -> None:
         self.zone = name
         self.start = (at - int(days * DAY / 2)) // MINUTE * MINUTE
         self.minutes = int(days * 1440)
-        # For each minute of the wall clock, when it is shown; and what is jumped over before which minute.
+        # For each minute of the wall clock, when it is shown; and which minutes are skipped before which minute.
         self.shown: dict[int, list[int]] = {}
         self.jumps: list[tuple[int, range]] = []
         previous = None
@@ -61,7 +61,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Model:
-    """A rule as text for the engine, and as a question about a wall minute for the model."""
+    """A rule as text for the engine, and as a predicate on wall minutes for the model."""
 
     when: When
     matches: Callable[[int], bool]
@@ -79,7 +79,7 @@ class Model:
 
 
 def field(chance: Random, low: int, high: int, near: list[int], star: float) -> tuple[str, set[int]]:
-    """A field of an expression and the numbers that it means."""
+    """Return a field of an expression and the numbers that it matches."""
     everything = range(low, high + 1)
     if chance.random() < star:
         step = chance.choice([1, 1, 2, 3, 7, 10, 30])
@@ -165,7 +165,7 @@ def models(chance: Random, window: Window, number: int, turned: int | None) -> I
 
 
 def compare(chance: Random, window: Window, model: Model, turned: int | None, probes: int) -> int:
-    """Ask the engine about many instants of the window; the number of answers compared."""
+    """Compare engine and model at many instants of the window. Return the number of comparisons."""
     rule, fires = compile_rule(model.when), model.fires(window)
     begin, end = window.inner
     near = [fire for fire in fires if begin < fire < end] or [begin]
@@ -185,9 +185,9 @@ def compare(chance: Random, window: Window, model: Model, turned: int | None, pr
         assert found == expected, f"{where}: after {moment(after)} comes {shown(expected)}, not {shown(found)}"
     after, until = sorted((chance.randrange(begin, end), chance.randrange(begin, end)))
     among = fires[bisect_right(fires, after) : bisect_right(fires, until)]
-    said = f"{where}: in ({moment(after)}, {moment(until)}]"
-    assert rule.latest(after, until, after) == (among[-1] if among else None), said
-    assert rule.count(after, until, after, 50) == min(50, len(among)), said
+    span = f"{where}: in ({moment(after)}, {moment(until)}]"
+    assert rule.latest(after, until, after) == (among[-1] if among else None), span
+    assert rule.count(after, until, after, 50) == min(50, len(among)), span
     return probes + 2
 
 
@@ -232,11 +232,11 @@ def test_every_zone_agrees_with_the_model_at_all_of_its_changes(part: int) -> No
 
 
 def test_the_engine_agrees_with_cronsim_but_for_three_known_differences() -> None:
-    """They are slips of its walk where a clock is turned.
+    """They are errors of cronsim's search at clock changes.
 
-    Asked from inside the second pass about a fixed rule, it answers with an instant of the first pass, which is over.
-    Where a clock goes back by half an hour, its walk by whole hours leaves out what comes twice. And where a clock goes
-    forward at midnight, it leaves out what fires every few minutes of the first hour of that day.
+    Started inside the second pass, it returns an instant of the first pass for a fixed rule, which is in the past.
+    Where a clock goes back by half an hour, its search by whole hours omits repeated times. And where a clock goes
+    forward at midnight, it omits what fires every few minutes of the first hour of that day.
     """
     chance = Random(20260404)
     compared = 0

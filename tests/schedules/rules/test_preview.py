@@ -1,4 +1,4 @@
-"""A preview shows what will happen, and says so where the clock is turned."""
+"""A preview shows the next instants, with a note at clock changes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ def lines(when: When, start: str, n: int = 3, **options: Any) -> list[str]:
     return [f"{one.local:%m-%d %H:%M %z} {one.note}".strip() for one in found]
 
 
-def test_an_instant_is_shown_in_utc_and_on_the_clock_of_the_rule() -> None:
+def test_an_instant_is_shown_in_utc_and_in_the_rules_zone() -> None:
     first, second = preview(Daily("09:00", tz=RIGA), after("2026-10-24 00:00"), n=2)
     assert first == Instant(after("2026-10-24 06:00"), after("2026-10-24 06:00").astimezone(ZoneInfo(RIGA)), "")
     assert (first.at.tzinfo, first.local.hour, first.local.utcoffset()) == (UTC, 9, timedelta(hours=3))
@@ -72,7 +72,7 @@ TWICE = "the clock goes back: this time comes twice, runs on"
         (Every("1d", tz=RIGA), "2026-03-28 12:00", ["03-29 15:00 +0300", "03-30 15:00 +0300", "03-31 15:00 +0300"]),
     ],
 )  # fmt: skip
-def test_a_note_says_what_the_clock_does(when: When, start: str, expected: list[str]) -> None:
+def test_a_note_describes_the_clock_change(when: When, start: str, expected: list[str]) -> None:
     assert lines(when, start) == expected
 
 
@@ -84,13 +84,13 @@ def test_a_rule_that_ends_is_shown_to_its_end() -> None:
     assert len(preview(Daily("23:00"), after("9999-12-29 12:00"), offset=300 * 86_400_000_000)) == 1
 
 
-def test_the_earliest_and_the_latest_time_can_be_asked_for() -> None:
+def test_the_earliest_and_the_latest_time_can_be_previewed() -> None:
     for when in (Every("1h", tz=RIGA), Daily("03:00", tz=RIGA), Cron("0 0 1 1 *", tz="Pacific/Kiritimati")):
         assert preview(when, datetime.min.replace(tzinfo=UTC))[0].at.year >= 1900
         assert preview(when, datetime.max.replace(tzinfo=UTC)) == []
 
 
-def test_a_spread_moves_every_instant_by_the_schedules_share() -> None:
+def test_a_spread_moves_every_instant_by_the_schedules_offset() -> None:
     daily = Daily("09:00", spread="20m")
     assert lines(daily, "2026-01-01 09:06", offset=7 * 60_000_000) == [
         "01-01 09:07 +0000",
@@ -106,14 +106,14 @@ def test_an_interval_counts_from_its_anchor() -> None:
     ]
 
 
-def test_as_many_as_asked_for() -> None:
+def test_a_preview_has_the_requested_number_of_instants() -> None:
     start = after("2026-01-01 00:00")
     assert len(preview(Every("1h"), start)) == 5
     assert len(preview(Cron("* * * * *"), start, n=100)) == 100
     assert preview(Every("1h"), start, n=0) == []
 
 
-def test_a_preview_needs_a_time_zone_and_a_rule_that_makes_sense() -> None:
+def test_a_preview_needs_a_time_zone_and_a_valid_rule() -> None:
     naive = after("2026-01-01 00:00").replace(tzinfo=None)
     with pytest.raises(InvalidArguments):
         preview(Every("1h"), naive)

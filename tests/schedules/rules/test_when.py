@@ -1,4 +1,4 @@
-"""Rules as people write them: one spelling, a round trip through JSON, and a refusal that names the field."""
+"""Rules as users write them: a canonical form, a round trip through JSON, and refusals that name the field."""
 
 import json
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -66,7 +66,7 @@ def test_a_rule_is_stored_without_its_defaults_and_comes_back(when: When, stored
     assert encode(decode(raw)) == raw
 
 
-def test_only_the_rule_itself_may_stand_without_its_name() -> None:
+def test_only_the_first_field_may_be_positional() -> None:
     with pytest.raises(TypeError):
         Cron("0 3 * * *", "Europe/Riga")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -82,7 +82,7 @@ durations = st.one_of(
 
 
 @given(durations)
-def test_a_checked_rule_stays_as_it_is(interval: Any) -> None:
+def test_checking_a_checked_rule_changes_nothing(interval: Any) -> None:
     once = checked(Every(interval))
     assert checked(once) == once
     assert decode(encode(once)) == once
@@ -96,7 +96,7 @@ def test_an_instant_survives_its_storage(at: datetime) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "said"),
+    ("when", "text"),
     [
         (Every(0), "interval 0 is out of range: 1 ms to a thousand years"),
         (Every("0.5ms"), "interval '0.5ms' is out of range: 1 ms to a thousand years"),
@@ -146,13 +146,13 @@ def test_an_instant_survives_its_storage(at: datetime) -> None:
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else type(value).__name__,
 )
-def test_a_refusal_names_the_field_and_the_way_out(when: Any, said: str) -> None:
-    assert said in refusal(when)
+def test_a_refusal_names_the_field_and_a_remedy(when: Any, text: str) -> None:
+    assert text in refusal(when)
     assert len(refusal(when)) < 400
 
 
 class Hostile:
-    """It breaks whoever looks at it."""
+    """Raises in every method that an error message would call."""
 
     def __repr__(self) -> str:
         raise ValueError("no")
@@ -186,18 +186,18 @@ def test_any_type_in_any_field_is_refused_by_name(strange: Any) -> None:
                 continue
             with pytest.raises(InvalidSchedule) as caught:
                 checked(broken)
-            said = str(caught.value)
-            assert any(word in said for word in (name, "time zone", "cron expression")), said
+            text = str(caught.value)
+            assert any(word in text for word in (name, "time zone", "cron expression")), text
             with pytest.raises(SerenoError):
                 encode(broken)
 
 
-def test_a_zone_of_somebody_else_that_does_not_work_is_refused() -> None:
+def test_a_broken_third_party_zone_is_refused() -> None:
     assert "at has a broken time zone" in refusal(Once(datetime(2027, 1, 8, tzinfo=BrokenZone())))
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "text"),
     [
         (b"", "a schedule's rule is a JSON object"),
         ("{", "a schedule's rule is a JSON object"),
@@ -226,10 +226,10 @@ def test_a_zone_of_somebody_else_that_does_not_work_is_refused() -> None:
     ],
     ids=lambda value: repr(value)[:40] if not isinstance(value, dict) else value["kind"],
 )
-def test_garbage_is_refused(raw: Any, said: str) -> None:
+def test_garbage_is_refused(raw: Any, text: str) -> None:
     with pytest.raises(InvalidSchedule) as caught:
         decode(raw)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
 json_values = st.recursive(
@@ -241,7 +241,7 @@ fields = st.sampled_from(["at", "interval", "expression", "tz", "spread", "dst_g
 
 
 @given(st.dictionaries(fields, json_values), st.sampled_from(["once", "every", "cron", "daily", 1, None]))
-def test_a_made_up_object_is_a_rule_or_refused(made_up: dict[str, Any], kind: Any) -> None:
+def test_an_arbitrary_object_is_a_rule_or_refused(made_up: dict[str, Any], kind: Any) -> None:
     try:
         rule = decode({"kind": kind, **made_up})
     except InvalidSchedule:
@@ -257,7 +257,7 @@ def test_any_bytes_are_a_rule_or_refused(raw: bytes | str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "said"),
+    ("when", "text"),
     [
         (Once(MORNING), "once at 2027-01-08 09:00 UTC"),
         (Once(MORNING + timedelta(seconds=5)), "once at 2027-01-08 09:00:05 UTC"),
@@ -287,5 +287,5 @@ def test_any_bytes_are_a_rule_or_refused(raw: bytes | str) -> None:
     ],
     ids=lambda value: repr(value)[:60],
 )
-def test_a_rule_is_described_for_people(when: When, said: str) -> None:
-    assert describe(when) == said
+def test_a_rule_is_described_as_text(when: When, text: str) -> None:
+    assert describe(when) == text
