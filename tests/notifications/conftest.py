@@ -1,4 +1,4 @@
-"""An application with a channel of its own, whose provider is a list."""
+"""An application with a channel whose provider is a list."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sereno.channels.outcome import Outcome, Receipt, Sent
 
 @dataclass(frozen=True)
 class Tender:
-    """What the tests tell people of."""
+    """The payload of the events in these tests."""
 
     code: str
     region: str = "RM"
@@ -22,7 +22,7 @@ class Tender:
 
 
 class Pager(Channel):
-    """Keeps what it was given; `answers` says what becomes of an address, `said` what a receipt will say."""
+    """Stores the messages; `answers`: outcome by address, `said`: receipts to return, `asked`: requested ids."""
 
     name = "pager"
     batch = 10

@@ -1,4 +1,4 @@
-"""From an event in a transaction to a delivery that says what became of it."""
+"""From an event in a transaction to the final state of its deliveries."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from tests.facts import advance, auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
 
-async def test_an_event_reaches_those_who_are_named_once(
+async def test_an_event_reaches_each_named_recipient_once(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])
@@ -37,9 +37,7 @@ async def test_an_event_reaches_those_who_are_named_once(
     assert ("user:7", "in_app", "read", None) in states()
 
 
-async def test_an_event_that_was_rolled_back_never_happened(
-    app: Sereno, connection: psycopg.Connection, pager: Pager
-) -> None:
+async def test_a_rolled_back_event_is_not_sent(app: Sereno, connection: psycopg.Connection, pager: Pager) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     async with await psycopg.AsyncConnection.connect(app.url) as own:
         await published.anotify(Tender("T1"), subject="T1", to="user:7", conn=own)
@@ -48,7 +46,7 @@ async def test_an_event_that_was_rolled_back_never_happened(
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-async def test_everybody_who_wants_it_and_nobody_else(
+async def test_a_broadcast_reaches_exactly_those_who_want_it(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], category="tenders")
@@ -69,7 +67,7 @@ async def test_everybody_who_wants_it_and_nobody_else(
     assert [row for row in states() if row[2] == "skipped"] == [("user:5", "pager", "skipped", "no active address")]
 
 
-async def test_somebody_who_was_named_and_gets_nothing_leaves_a_reason(
+async def test_a_named_recipient_who_gets_nothing_has_a_skipped_delivery(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -78,18 +76,18 @@ async def test_somebody_who_was_named_and_gets_nothing_leaves_a_reason(
     await app.recipients.aprefer("off", wanted=False)
     await app.recipients.aprefer("other", condition={"region": "V"})
     async with app.working():
-        await published.anotify(Tender("T1"), to=["off", "other", "none", "stranger"])
+        await published.anotify(Tender("T1"), to=["off", "other", "none", "new"])
         await auntil(lambda: len(states()) == 4)
     assert states() == [
         ("none", "pager", "skipped", "no active address"),
         ("off", "pager", "skipped", "preference off"),
         ("other", "pager", "skipped", "condition"),
-        ("stranger", "pager", "skipped", "no active address"),
+        ("new", "pager", "skipped", "no active address"),
     ]
     assert pager.sent == []
 
 
-async def test_each_outcome_leaves_its_state(
+async def test_each_outcome_sets_its_state(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     pager.answers = {
@@ -124,7 +122,7 @@ async def test_each_outcome_leaves_its_state(
     assert one(connection, "select unknowns from sereno.deliveries where provider_id = 'p5' or unknowns > 0") == 1
 
 
-async def test_after_the_last_try_it_is_a_dead_letter_and_can_be_sent_again(
+async def test_a_delivery_is_dead_after_the_last_retry_and_can_be_requeued(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     pager.answers = {"a": Retryable("busy")}
@@ -148,7 +146,7 @@ def _has_sent(pager: Pager, count: int) -> bool:
     return len(pager.sent) == count
 
 
-async def test_a_channel_that_is_refused_is_paused_and_nobody_loses_a_try(
+async def test_refused_credentials_pause_the_channel_without_counting_attempts(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     pager.answers = {"a": Down("InvalidCredentials", "key expired"), "b": Down("InvalidCredentials", "key expired")}
@@ -166,7 +164,7 @@ async def test_a_channel_that_is_refused_is_paused_and_nobody_loses_a_try(
     assert connection.execute("select distinct attempts from sereno.deliveries").fetchall() == [(1,)]
 
 
-async def test_quiet_hours_hold_and_release_and_what_is_no_longer_true_is_not_sent(
+async def test_quiet_hours_delay_deliveries_and_expired_ones_are_not_sent(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -187,7 +185,7 @@ async def test_quiet_hours_hold_and_release_and_what_is_no_longer_true_is_not_se
     assert [message.data["code"] for message in pager.sent] == ["T3", "T1"]
 
 
-async def test_receipts_are_asked_for_and_only_ever_move_forward(
+async def test_receipts_are_requested_and_states_only_move_forward(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     type(pager).receipts_after = 900.0
@@ -223,7 +221,7 @@ async def test_receipts_are_asked_for_and_only_ever_move_forward(
         type(pager).receipts_after = None
 
 
-async def test_a_channel_that_is_not_active_is_told_in_the_application(
+async def test_the_inbox_replaces_an_inactive_channel(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     app.override(channels=["email"])
@@ -235,9 +233,7 @@ async def test_a_channel_that_is_not_active_is_told_in_the_application(
     assert "pager, nowhere: not active here" in one(connection, "select note from sereno.events")
 
 
-async def test_nobody_goes_on_to_a_channel_that_is_not_active(
-    app: Sereno, connection: psycopg.Connection, pager: Pager
-) -> None:
+async def test_escalation_skips_an_inactive_channel(app: Sereno, connection: psycopg.Connection, pager: Pager) -> None:
     app.override(channels=["pager"])
     chain = pager.then("email", after="1m").then("in_app", after="2m")
     published = app.event("tender.published", Tender, channels=[chain])
@@ -246,7 +242,7 @@ async def test_nobody_goes_on_to_a_channel_that_is_not_active(
     assert one(connection, "select steps from sereno.events") == [step]
 
 
-async def test_a_template_that_breaks_harms_its_own_delivery_alone(
+async def test_a_failing_template_fails_only_its_own_delivery(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])

@@ -1,4 +1,4 @@
-"""Notifications from SQL: what a trigger, a migration or another language writes is what Python writes."""
+"""Notifications from SQL: triggers, migrations and other languages write the same rows as Python."""
 
 import json
 import logging
@@ -39,16 +39,16 @@ Row = dict[str, Any]
 
 
 def declare(app: Sereno, connection: psycopg.Connection) -> None:
-    """What a worker does when it starts."""
-    post = app.notifications
-    run(connection, event_types.declare(post.definitions.values(), post.channels.resolve))
+    """Declare the event types, as a worker does when it starts."""
+    notifications = app.notifications
+    run(connection, event_types.declare(notifications.definitions.values(), notifications.channels.resolve))
 
 
 def rows(connection: psycopg.Connection, table: str) -> list[Row]:
     return [row for (row,) in connection.execute(f"select to_jsonb(t) from sereno.{table} t order by id".encode())]
 
 
-# Later than anything that is counted from now.
+# Later than any time computed from now.
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -57,7 +57,7 @@ def without(row: Row, *names: str) -> Row:
 
 
 def from_now(row: Row, due: str, end: str = "") -> Row:
-    """Two rows are not made in the same microsecond: only what is due far away is due at the same moment."""
+    """Normalise times: two rows are not created in the same microsecond, so only distant due times are compared."""
     at = {name: datetime.fromisoformat(row[name]) for name in ("created_at", due, end) if row.get(name)}
     alike: Row = {} if at[due] >= FAR else {due: at[due] >= at["created_at"]}
     return without(row, "created_at") | alike | ({end: at[end] - at[due]} if end in at else {})
@@ -66,7 +66,7 @@ def from_now(row: Row, due: str, end: str = "") -> Row:
 # Events
 
 
-async def test_an_event_from_sql_reaches_those_who_are_named(
+async def test_an_event_from_sql_reaches_the_named_recipients(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])
@@ -86,7 +86,7 @@ async def test_an_event_from_sql_reaches_those_who_are_named(
     assert (status.id, status.state) == (number, "sent")
 
 
-def test_one_that_is_rolled_back_never_happened(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_rolled_back_event_leaves_no_rows(app: Sereno, connection: psycopg.Connection) -> None:
     app.event("tender.published", Tender, channels=[in_app])
     declare(app, connection)
     with connection.transaction(force_rollback=True):
@@ -95,7 +95,7 @@ def test_one_that_is_rolled_back_never_happened(app: Sereno, connection: psycopg
     assert rows(connection, "events") == rows(connection, "jobs") == []
 
 
-def test_twice_is_once_whoever_says_it(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_duplicate_event_returns_the_first_id_in_sql_and_python(app: Sereno, connection: psycopg.Connection) -> None:
     published = app.event("tender.published", Tender, channels=[in_app])
     declare(app, connection)
     first = one(connection, NOTIFY, T1)
@@ -109,30 +109,32 @@ def test_twice_is_once_whoever_says_it(app: Sereno, connection: psycopg.Connecti
     )
 
 
-def test_many_at_once_make_one(app: Sereno, connection: psycopg.Connection, database_url: str) -> None:
+def test_concurrent_duplicates_create_one_event(app: Sereno, connection: psycopg.Connection, database_url: str) -> None:
     app.event("tender.published", Tender, channels=[in_app])
     declare(app, connection)
-    limiter = Barrier(4)
+    barrier = Barrier(4)
 
     def call(_: int) -> list[int]:
         with psycopg.connect(database_url, autocommit=True) as own:
-            limiter.wait()
+            barrier.wait()
             return [
                 one(own, "select sereno.notify('tender.published', '{}', subject => 's', key => %s)", str(number))
                 for number in range(20)
             ]
 
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(call, range(4)))
-    assert all(answer == answers[0] for answer in answers)
-    assert len(set(answers[0])) == len(rows(connection, "events")) == len(rows(connection, "jobs")) == 20
+        results = list(threads.map(call, range(4)))
+    assert all(result == results[0] for result in results)
+    assert len(set(results[0])) == len(rows(connection, "events")) == len(rows(connection, "jobs")) == 20
 
 
 @pytest.mark.parametrize("options", [{}, FULL, {"critical": True, "digest": Digest("1m")}], ids=["plain", "full", "c"])
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
-@pytest.mark.parametrize("told", [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}])
-def test_the_rows_are_those_that_python_writes(
-    app: Sereno, connection: psycopg.Connection, pager: Pager, options: Row, limited: bool, told: Row
+@pytest.mark.parametrize(
+    "options_of_call", [{}, {"tenant": "r42", "at": datetime(2101, 2, 3, 4, 5, tzinfo=UTC), "ttl": "90m"}]
+)
+def test_sql_writes_the_same_event_rows_as_python(
+    app: Sereno, connection: psycopg.Connection, pager: Pager, options: Row, limited: bool, options_of_call: Row
 ) -> None:
     if limited:
         app.queue("notifications", concurrency=Limit(3, key="{tenant}"))
@@ -142,11 +144,11 @@ def test_the_rows_are_those_that_python_writes(
     declare(app, connection)
     if limited:
         run(connection, limits.declare(app.registry, "test"))
-    published.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **told)
+    published.notify(Tender("T1"), to=["b", "a", "b"], key="1", conn=connection, **options_of_call)
     connection.execute(
         "select sereno.notify('tender.published', %s, array['b', 'a', 'b'], key => '2',"
         " tenant => %s, at => %s, ttl => %s)",
-        [T1, told.get("tenant"), told.get("at"), "90 minutes" if told else None],
+        [T1, options_of_call.get("tenant"), options_of_call.get("at"), "90 minutes" if options_of_call else None],
     )
     ours, theirs = (
         from_now(without(row, "id", "key", "unchecked"), "due_at", "expires_at") for row in rows(connection, "events")
@@ -160,7 +162,7 @@ def test_the_rows_are_those_that_python_writes(
     assert python == sql
 
 
-async def test_a_payload_of_the_wrong_shape_tells_nobody(
+async def test_a_payload_of_the_wrong_shape_creates_no_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager, caplog: pytest.LogCaptureFixture
 ) -> None:
     app.event("tender.published", Tender, channels=[pager])
@@ -178,7 +180,7 @@ async def test_a_payload_of_the_wrong_shape_tells_nobody(
     assert "canary" not in caplog.text
 
 
-async def test_what_python_wrote_was_checked_by_the_code_that_wrote_it(
+async def test_payloads_written_by_python_are_not_checked_again(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -188,7 +190,7 @@ async def test_what_python_wrote_was_checked_by_the_code_that_wrote_it(
         await auntil(lambda: states() == [("user:7", "pager", "skipped", "no active address")])
 
 
-async def test_a_trigger_tells_with_the_row_that_it_belongs_to(
+async def test_a_trigger_notifies_in_the_transaction_of_its_row(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     app.event("tender.published", Tender, channels=[in_app])
@@ -229,7 +231,7 @@ async def test_a_trigger_tells_with_the_row_that_it_belongs_to(
         ("'gathered', '{\"code\": [1]}'", 'gathered by "code", and that is an array here'),
     ],
 )
-def test_nonsense_is_refused_with_a_hint(
+def test_invalid_events_are_refused_with_a_hint(
     app: Sereno, connection: psycopg.Connection, arguments: str, complaint: str
 ) -> None:
     app.event("e", Tender, channels=[in_app])
@@ -242,7 +244,7 @@ def test_nonsense_is_refused_with_a_hint(
     assert rows(connection, "events") == rows(connection, "jobs") == []
 
 
-def test_ten_thousand_may_be_named(app: Sereno, connection: psycopg.Connection) -> None:
+def test_ten_thousand_recipients_can_be_named(app: Sereno, connection: psycopg.Connection) -> None:
     app.event("e", Tender, channels=[in_app])
     declare(app, connection)
     named = "array(select 'user:' || n from generate_series(1, 10000) n)"
@@ -258,7 +260,7 @@ numbers = (
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(text, numbers, st.booleans(), st.none(), st.just(...), st.just("x" * 600)), text.filter(bool))
-def test_a_digest_has_the_same_key_in_both(connection: psycopg.Connection, value: Any, field: str) -> None:
+def test_digest_keys_are_the_same_in_sql_and_python(connection: psycopg.Connection, value: Any, field: str) -> None:
     definition = EventDefinition(
         "tender.published",
         dict[str, Any],
@@ -276,10 +278,10 @@ def test_a_digest_has_the_same_key_in_both(connection: psycopg.Connection, value
     assert made == definition.digest_key(stored.encode())
 
 
-# Kinds of events
+# Event types
 
 
-def test_what_is_declared_is_written_once_and_the_last_word_holds(
+def test_a_declaration_is_written_once_and_the_last_one_wins(
     app: Sereno, connection: psycopg.Connection, database_url: str
 ) -> None:
     app.event("b", Tender, channels=[in_app], category="one")
@@ -289,8 +291,8 @@ def test_what_is_declared_is_written_once_and_the_last_word_holds(
     before = one(connection, versions)
     declare(app, connection)
     assert one(connection, versions) == before
-    said = one(connection, "select definition from sereno.event_types where name = 'a'")
-    assert said == {
+    stored = one(connection, "select definition from sereno.event_types where name = 'a'")
+    assert stored == {
         "channels": ["in_app"],
         "note": "telephone: not active here, delivered to the inbox instead",
         "category": "tenders",
@@ -308,7 +310,7 @@ def test_what_is_declared_is_written_once_and_the_last_word_holds(
     newer.close()
 
 
-async def test_a_worker_that_starts_declares(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_starting_worker_declares_its_event_types(app: Sereno, connection: psycopg.Connection) -> None:
     app.event("tender.published", Tender, channels=[in_app])
     async with app.working():
         assert one(connection, "select array_agg(name) from sereno.event_types") == ["tender.published"]
@@ -318,16 +320,16 @@ def test_an_application_without_events_writes_nothing(app: Sereno) -> None:
     assert list(event_types.declare([], app.channels.resolve)) == []
 
 
-# Whatever the caller's search path and schema
+# Independent of the caller's search path and schema
 
 
-def test_another_schema_and_no_search_path(empty_database_url: str) -> None:
+def test_functions_work_in_another_schema_without_a_search_path(empty_database_url: str) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as own:
         migrate(own, "other_app")
         app = Sereno(empty_database_url, schema="other_app")
         app.event("e", Tender, channels=[in_app], digest=Digest("1m", key="amount"))
-        post = app.notifications
-        run(own, event_types.declare(post.definitions.values(), post.channels.resolve), "other_app")
+        notifications = app.notifications
+        run(own, event_types.declare(notifications.definitions.values(), notifications.channels.resolve), "other_app")
         own.execute("set search_path = ''")
         one(own, "select other_app.put_recipient('a', zone => 'Europe/Riga')")
         one(own, "select other_app.put_address('a', 'email', 'a@example.org')")
@@ -344,7 +346,7 @@ def test_another_schema_and_no_search_path(empty_database_url: str) -> None:
 # Recipients and addresses
 
 
-def test_recipients_and_addresses_are_those_that_python_writes(app: Sereno, connection: psycopg.Connection) -> None:
+def test_sql_writes_the_same_recipients_and_addresses_as_python(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("p", {"email": "p@example.org"}, locale="lv", zone="Europe/Riga", data={"n": 1}, tenant="r")
     number = one(connection, "select sereno.put_recipient('s', 'r', 'lv', 'Europe/Riga', '{\"n\": 1}')")
     address = one(connection, "select sereno.put_address('s', 'email', 'p@example.org', tenant => 'r')")
@@ -361,7 +363,7 @@ def test_recipients_and_addresses_are_those_that_python_writes(app: Sereno, conn
     assert (sql["locale"], sql["zone"], sql["data"]) == ("es", "Europe/Riga", {"n": 1})
 
 
-def test_an_address_that_is_given_again_is_good_again_unless_its_owner_unsubscribed_it(
+def test_an_address_given_again_is_active_unless_it_was_unsubscribed(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     one(connection, "select sereno.put_recipient('a')")
@@ -389,14 +391,14 @@ def test_an_address_that_is_given_again_is_good_again_unless_its_owner_unsubscri
         ("put_recipient('x', zone => 'XYZ3')", 'there is no time zone "XYZ3"'),
         ("put_recipient('x', zone => '3')", 'there is no time zone "3"'),
         ("put_recipient('x', zone => '')", 'there is no time zone ""'),
-        ("put_address('nobody', 'email', 'x')", 'there is no recipient "nobody"'),
+        ("put_address('missing', 'email', 'x')", 'there is no recipient "missing"'),
         ("put_address('a', 'email', 'x', tenant => 'other')", 'there is no recipient "a"'),
         ("put_address('a', 'email', null)", "an address needs a channel and a text"),
         ("put_address('a', null, 'x')", "an address needs a channel and a text"),
         ("put_address('a', 'email', '')", 'address "" must be text of 1 to 2000 characters'),
         ("put_address('a', 'email', 'x', keys => '[]')", "keys of an address of email must be an object"),
         ("put_address('a', 'email', 'x', state => 'new')", 'an address cannot be "new"'),
-        ("put_preference('nobody', wanted => true)", 'there is no recipient "nobody"'),
+        ("put_preference('missing', wanted => true)", 'there is no recipient "missing"'),
         ("put_preference('a', category => '', wanted => true)", 'category "" must be text'),
         ("put_preference('a', clear => array['condition'])", "clear names what is taken back"),
         ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names what is taken back"),
@@ -405,7 +407,7 @@ def test_an_address_that_is_given_again_is_good_again_unless_its_owner_unsubscri
         ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),
     ],
 )
-def test_people_who_make_no_sense_are_refused(connection: psycopg.Connection, call: str, complaint: str) -> None:
+def test_invalid_recipients_are_refused_with_a_hint(connection: psycopg.Connection, call: str, complaint: str) -> None:
     one(connection, "select sereno.put_recipient('a')")
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refusal:
         connection.execute(f"select sereno.{call}".encode())
@@ -416,7 +418,7 @@ def test_people_who_make_no_sense_are_refused(connection: psycopg.Connection, ca
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Riga", "Etc/GMT+3", "EST5EDT", "America/Argentina/Buenos_Aires"])
-def test_zones_are_known_and_the_caller_keeps_his_own(connection: psycopg.Connection, zone: str) -> None:
+def test_zones_are_checked_and_the_session_zone_is_unchanged(connection: psycopg.Connection, zone: str) -> None:
     connection.execute("set timezone = 'America/Lima'")
     assert one(connection, "select sereno.put_recipient('a', zone => %s)", zone)
     assert one(connection, "show timezone") == "America/Lima"
@@ -425,7 +427,7 @@ def test_zones_are_known_and_the_caller_keeps_his_own(connection: psycopg.Connec
 # Preferences
 
 
-def test_preferences_are_those_that_python_writes(app: Sereno, connection: psycopg.Connection) -> None:
+def test_sql_writes_the_same_preferences_as_python(app: Sereno, connection: psycopg.Connection) -> None:
     condition = {"amount": {"min": 5}}
     for tenant in (None, "r"):
         one(connection, "select sereno.put_recipient('a', %s)", tenant)
@@ -448,7 +450,7 @@ def test_preferences_are_those_that_python_writes(app: Sereno, connection: psyco
             )
 
 
-def test_what_is_given_changes_and_the_rest_stays(connection: psycopg.Connection) -> None:
+def test_given_aspects_change_and_the_others_stay(connection: psycopg.Connection) -> None:
     one(connection, "select sereno.put_recipient('a')")
     put = "select sereno.put_preference('a', event => 'e', {})".format
     number = one(connection, put("wanted => false"))
@@ -482,17 +484,17 @@ HALVES: list[tuple[str, str, list[str] | None]] = [("0:00", "12:00", None), ("12
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans | st.just(HALVES) | st.just([*HALVES[:1], ("12:00", "0:00", WEEK[:6])]) | st.just([HALVES[0]] * 51))
-def test_quiet_hours_are_checked_as_python_does(
+def test_sql_checks_quiet_hours_like_python(
     connection: psycopg.Connection, given_spans: list[tuple[str, str, list[str] | None]]
 ) -> None:
     raw = msgspec.json.encode([{"start": start, "end": end, "days": days} for start, end, days in given_spans])
     try:
-        kept = one(connection, "select sereno.quiet_spans(%s::jsonb)", raw.decode())
+        found = one(connection, "select sereno.quiet_spans(%s::jsonb)", raw.decode())
     except psycopg.errors.InvalidParameterValue:
         assert _python(given_spans) is None
     else:
         named = [
             (each["start"], each["end"], each["days"] and [WEEK[number - 1] for number in each["days"]])
-            for each in kept
+            for each in found
         ]
         assert named == _python(given_spans)

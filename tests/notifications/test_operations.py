@@ -1,4 +1,4 @@
-"""Why somebody was told, or not: each answer names what decided it."""
+"""`why` for notifications: each sentence names what decided."""
 
 from datetime import UTC, timedelta
 
@@ -20,14 +20,14 @@ KNOWN = {"tender.published": EventKind("tender.published", ["pager"], "tenders")
 
 
 class Desk:
-    """An application whose courier is played by the test."""
+    """An application whose deliveries are sent by the test."""
 
     def __init__(self, app: Sereno) -> None:
         self.app, self.pager = app, Pager()
         self.published = app.event("tender.published", Tender, channels=[self.pager], category="tenders")
 
     async def tell(self, code: str, to: list[str] | None = None, answer: Outcome | None = None) -> int:
-        """An event, fanned out and sent."""
+        """Create an event, fan it out and send it. Return its id."""
         self.pager.answers = {} if answer is None else {"a7": answer}
         event = await self.published.anotify(Tender(code), subject=code, to=to)
         await self.app.notifications.fanout.fan_out(event)
@@ -44,7 +44,7 @@ def desk(app: Sereno) -> Desk:
     return Desk(app)
 
 
-async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection: psycopg.Connection) -> None:
+async def test_each_delivery_state_has_a_sentence(desk: Desk, connection: psycopg.Connection) -> None:
     fates: list[tuple[Outcome, str]] = [
         (Delivered(), "delivered; it was sent at"),
         (Failed("too_big", "4 MB"), "it failed permanently: refused (too_big: 4 MB); to send it again: sereno"),
@@ -52,8 +52,8 @@ async def test_what_became_of_each_delivery_is_a_sentence(desk: Desk, connection
     ]
     for number, (answer, _) in enumerate(fates):
         await desk.tell(f"T{number}", ["user:7"], answer)
-    said = desk.app.database.run(why_notification("user:7", "tender.published"))
-    for (_, words), sentence in zip(reversed(fates), said, strict=True):
+    text = desk.app.database.run(why_notification("user:7", "tender.published"))
+    for (_, words), sentence in zip(reversed(fates), text, strict=True):
         assert words in sentence
     for state, words in {
         "sending": "it is being sent by job",
@@ -80,18 +80,18 @@ async def test_a_preference_that_decided_is_named(desk: Desk) -> None:
     assert "preference off, which has changed since" in desk.why()
 
 
-async def test_those_whom_a_broadcast_left_out_hear_why(desk: Desk) -> None:
+async def test_a_recipient_without_a_broadcast_delivery_gets_the_reason(desk: Desk) -> None:
     await desk.app.recipients.aprefer("user:7", wanted=False)
     event = await desk.tell("T1")
-    said = desk.why()
-    assert f"Event {event} (T1)" in said
-    assert "without user:7 (by pager: preference off, by the preference of user:7 for everything)" in said
-    assert "If it happened now, by pager: not sent, preference off" in said
+    text = desk.why()
+    assert f"Event {event} (T1)" in text
+    assert "without user:7 (by pager: preference off, by the preference of user:7 for everything)" in text
+    assert "If it happened now, by pager: not sent, preference off" in text
     await desk.app.recipients.aupsert("late", {"pager": "x"})
     assert "late did not exist yet" in desk.why("late")
 
 
-async def test_an_event_that_has_not_come_so_far(desk: Desk, connection: psycopg.Connection) -> None:
+async def test_an_event_that_is_not_fanned_out_yet(desk: Desk, connection: psycopg.Connection) -> None:
     soon = one(connection, "select sereno.now()") + timedelta(hours=1)
     await desk.published.anotify(Tender("T1"), subject="T1", at=soon)
     assert "it is scheduled for" in desk.why()
@@ -99,16 +99,16 @@ async def test_an_event_that_has_not_come_so_far(desk: Desk, connection: psycopg
     assert "still being created" in desk.why()
 
 
-async def test_who_is_not_in_the_audience_is_told_what_would_be_decided(desk: Desk) -> None:
+async def test_a_recipient_outside_the_audience_gets_the_outlook(desk: Desk) -> None:
     await desk.app.recipients.aupsert("user:8", {"pager": "a8"})
     event = await desk.tell("T1", ["user:8"])
-    said = desk.why()
-    assert f"in the audience of no recent tender.published: the newest, event {event}" in said
-    assert "names 1 other" in said
-    assert "by pager: it would be sent immediately" in said
+    text = desk.why()
+    assert f"in the audience of no recent tender.published: the newest, event {event}" in text
+    assert "names 1 other" in text
+    assert "by pager: it would be sent immediately" in text
 
 
-def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -> None:
+def test_the_outlook_names_what_would_decide_now(desk: Desk, connection: psycopg.Connection) -> None:
     recipients = desk.app.recipients
     now = one(connection, "select sereno.now()").astimezone(UTC)
     plain = "There was no recent event tender.published. If it happened now, by pager: it would be sent immediately."
@@ -124,32 +124,32 @@ def test_what_would_be_decided_now(desk: Desk, connection: psycopg.Connection) -
     on_request = {"alarm": EventKind("alarm", ["pager"], opt_in=True)}
     assert "the event itself, which is opt-in" in desk.why(kind="alarm", known=on_request)
     desk.app.database.run(notifications.pause_channel("pager", "they are down"))
-    said = desk.why(known=KNOWN)
-    assert "the channel pager has been paused since" in said
-    assert "(they are down); to resume it: sereno channel resume pager" in said
+    text = desk.why(known=KNOWN)
+    assert "the channel pager has been paused since" in text
+    assert "(they are down); to resume it: sereno channel resume pager" in text
     recipients.unsubscribe("user:7", "pager", "a7")
     assert "no active address: … is unsubscribed: by the recipient" in desk.why(known=KNOWN)
     email = {"b": EventKind("b", ["email", "in_app"])}
     assert "the recipient has no address for email" in desk.why(kind="b", known=email)
 
 
-async def test_a_paused_channel_holds_what_is_pending(desk: Desk) -> None:
+async def test_a_pending_delivery_of_a_paused_channel_names_the_pause(desk: Desk) -> None:
     await desk.tell("T1", ["user:7"], Down("InvalidCredentials", "key expired"))
     assert "it waits: the channel pager has been paused" in desk.why()
 
 
-def test_who_and_what_nobody_has_heard_of(desk: Desk) -> None:
+def test_unknown_event_types_and_recipients_are_explained(desk: Desk) -> None:
     assert "There is no event type 'tender.publishd': did you mean" in desk.why(kind="tender.publishd", known=KNOWN)
     assert "declare it with app.event" in desk.why(kind="tender.publishd")
-    assert "There is no recipient nobody without a tenant" in desk.why("nobody", known=KNOWN)
+    assert "There is no recipient missing without a tenant" in desk.why("missing", known=KNOWN)
     assert "in the tenant r42" in desk.why(tenant="r42", known=KNOWN)
     with pytest.raises(InvalidArguments):
         desk.why("a\x00b")
 
 
-async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
-    told = app.event("news", Tender, channels=[in_app])
-    event = await told.anotify(Tender("T1"), to="user:7")
+async def test_an_inbox_delivery_shows_whether_it_was_read(app: Sereno) -> None:
+    news = app.event("news", Tender, channels=[in_app])
+    event = await news.anotify(Tender("T1"), to="user:7")
     await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "in_app", "", -2)
     words = await app.database.arun(why_notification("user:7", "news"))
@@ -159,7 +159,7 @@ async def test_in_app_says_whether_it_was_read(app: Sereno) -> None:
     assert "it was read" in (await app.database.arun(why_notification("user:7", "news")))[0]
 
 
-def test_an_address_is_recognised_by_its_owner_alone() -> None:
+def test_masked_addresses_show_only_their_ends() -> None:
     assert notifications.masked("ana@example.lv") == "ana….lv"
     assert notifications.masked("+37120000000") == "+37…000"
     assert notifications.masked("abc") == "…"
@@ -183,8 +183,8 @@ async def test_everything_works_in_another_schema(database_url: str) -> None:
     await app.aclose()
 
 
-def test_lists_walk_an_index(connection: psycopg.Connection) -> None:
-    """With a table that is large enough to notice."""
+def test_lists_use_an_index(connection: psycopg.Connection) -> None:
+    """With a table that is large enough for the planner to choose an index."""
     connection.execute(
         "insert into sereno.events (type, payload, channels, key) "
         "select 'a', '{}', '{p}', g from generate_series(1, 200) g"

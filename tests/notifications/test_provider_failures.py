@@ -1,4 +1,4 @@
-"""What goes wrong concerns one delivery, is written down, and is never a reason to send twice or to forget."""
+"""A failure affects one delivery, is recorded, and never causes a duplicate or a lost message."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +44,7 @@ async def people(app: Sereno, *keys: str, **person: Any) -> None:
         (Sent("\x00\ud800"), "sent"),
     ],
 )
-async def test_a_strange_answer_for_one_message_harms_no_other(
+async def test_an_invalid_outcome_for_one_message_does_not_affect_the_others(
     app: Sereno, connection: psycopg.Connection, states: States, answer: Any, state: str
 ) -> None:
     channel = Strange(answer)
@@ -57,7 +57,7 @@ async def test_a_strange_answer_for_one_message_harms_no_other(
 
 
 @pytest.mark.parametrize("words", [None, "text", Content(None), Content("fine\x00\ud800", "too\x00")])  # type: ignore[arg-type]
-async def test_whatever_a_template_gives_the_others_are_told(
+async def test_an_invalid_template_result_does_not_affect_the_others(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, words: Any
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])
@@ -74,11 +74,11 @@ async def test_whatever_a_template_gives_the_others_are_told(
         await auntil(lambda: not {"pending", "sending"} & {row[2] for row in states()})
 
 
-async def test_an_outage_between_sending_and_writing_is_waited_out(
+async def test_outcomes_are_recorded_after_an_outage(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     class Cutter(Pager):
-        """While it sends, the database throws everybody out."""
+        """Terminates all database connections while it sends."""
 
         async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
             connection.execute(
@@ -96,7 +96,7 @@ async def test_an_outage_between_sending_and_writing_is_waited_out(
     assert len(channel.sent) == 3
 
 
-async def test_a_try_that_comes_late_changes_nothing(
+async def test_the_outcome_of_a_late_attempt_changes_nothing(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -115,7 +115,7 @@ async def test_a_try_that_comes_late_changes_nothing(
     assert one(connection, "select count(*) from sereno.batches") == 0
 
 
-async def test_what_nobody_carries_any_more_is_found_by_the_sweep(
+async def test_the_sweep_finds_deliveries_without_a_job(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -130,7 +130,7 @@ async def test_what_nobody_carries_any_more_is_found_by_the_sweep(
         await auntil(lambda: [row[2] for row in states()] == ["sent", "sent"])
 
 
-async def test_an_event_that_this_worker_does_not_know_waits_for_one_that_does(
+async def test_an_unknown_event_waits_for_a_worker_that_knows_it(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -145,7 +145,7 @@ async def test_an_event_that_this_worker_does_not_know_waits_for_one_that_does(
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
 
 
-async def test_a_pause_for_all_ends_for_all(
+async def test_resuming_a_channel_resumes_all_accounts(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -162,7 +162,7 @@ async def test_a_pause_for_all_ends_for_all(
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
 
 
-async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
+async def test_a_receipt_changes_only_deliveries_of_its_account(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -180,7 +180,7 @@ async def test_a_receipt_moves_deliveries_of_its_own_account_alone(
     assert one(connection, "select state from sereno.addresses") == "active"
 
 
-async def test_a_receipt_that_comes_before_its_message_is_kept_for_a_while(
+async def test_a_receipt_that_arrives_before_its_message_is_stored_for_a_while(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -190,8 +190,8 @@ async def test_a_receipt_that_comes_before_its_message_is_kept_for_a_while(
         await published.anotify(Tender("T1"), subject="T1")
         await auntil(lambda: states() == [("a", "pager", "sent", None)])
     early = Receipt(provider_id="p999", outcome="delivered", id="r2")
-    stranger = Receipt(provider_id="p1000", outcome="delivered", id="r3")
-    assert await fanout.received("pager", "", [early, stranger]) == 0
+    unknown = Receipt(provider_id="p1000", outcome="delivered", id="r3")
+    assert await fanout.received("pager", "", [early, unknown]) == 0
     connection.execute("update sereno.deliveries set provider_id = 'p999'")
     connection.execute("update sereno.message_ids set provider_id = 'p999'")
     await fanout.sweep()
@@ -203,7 +203,7 @@ async def test_a_receipt_that_comes_before_its_message_is_kept_for_a_while(
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
-async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
+async def test_retries_requested_by_receipts_end_in_a_dead_delivery(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -219,7 +219,7 @@ async def test_receipts_that_ask_for_another_try_end_in_a_dead_letter(
         assert states()[0][2] == state
 
 
-async def test_a_digest_that_was_not_sent_forgets_none_of_its_facts(
+async def test_a_retried_digest_contains_all_its_payloads(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m"))
@@ -240,7 +240,7 @@ async def test_a_digest_that_was_not_sent_forgets_none_of_its_facts(
         await auntil(lambda: len(states()) == 3)
         advance(connection, 16 * 60)
         await auntil(lambda: [message.title for message in pager.sent] == ["T1 T2 T3"])
-        # Only once that is written down does its wait begin.
+        # The wait begins only after the outcome is recorded.
         await auntil(lambda: states()[0][2:] == ("pending", "tried again"))
         pager.answers = {}
         await published.anotify(Tender("T4"), subject="T4")
@@ -249,7 +249,7 @@ async def test_a_digest_that_was_not_sent_forgets_none_of_its_facts(
         await auntil(lambda: [message.title for message in pager.sent[1:]] == ["T1 T2 T3 T4"])
 
 
-async def test_a_zone_that_this_server_does_not_know_stops_nobody(
+async def test_an_unknown_zone_does_not_block_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])

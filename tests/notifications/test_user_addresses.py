@@ -1,4 +1,4 @@
-"""A tenant that says where its provider is gets nothing of the house's: no secret goes to an address that it chose."""
+"""A tenant that chooses its provider's server never gets the application's secrets."""
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ HIDDEN = "canary-3d9a"
 ACCOUNTS = "insert into sereno.accounts (channel, tenant, settings) values (%s, 'acme', %s)"
 
 
-async def test_what_a_channel_was_constructed_with_stays_in_the_house(
+async def test_the_constructors_credentials_are_not_sent_to_a_tenants_server(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     email = Email(host="mail.house.example", username="house", password=HIDDEN, sender="h@house.example", tls="none")
@@ -38,7 +38,7 @@ async def test_what_a_channel_was_constructed_with_stays_in_the_house(
         async with app.working():
             await published.anotify(Tender("T1"), subject="T1", tenant="acme", to="ada")
             await auntil(lambda: expo.accepted)
-            # Without a sign-in, the other two get nowhere.
+            # Without credentials, the other two channels are paused.
             await auntil(
                 lambda: (
                     one(connection, "select array_agg(channel order by channel) from sereno.channel_pauses")
@@ -66,6 +66,6 @@ def test_an_account_stands_alone(own: bool, account: dict[str, str], alone: bool
     assert not exchange.stands_alone
 
 
-async def test_an_account_inside_an_account_is_whose_that_is() -> None:
+async def test_a_nested_account_stands_alone_like_its_parent() -> None:
     async with Exchange({"first": {}}, own=True) as outer:
         assert outer.with_account({"url": "https://push.acme.example"}).stands_alone

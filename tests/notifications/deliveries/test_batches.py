@@ -1,4 +1,4 @@
-"""Deliveries wait in batches: taken whole, merged up to a size, split where one does not fit, each by one taker."""
+"""Pending deliveries are stored in batches: claimed whole, merged up to a size, split if too large, each by one job."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tests.facts import advance, one
 
 
 def put(connection: psycopg.Connection, *sizes: int, purpose: str = "send") -> None:
-    """Batches of so many deliveries, numbered from 1 on, due in this order."""
+    """Create batches of these sizes, with deliveries numbered from 1, due in this order."""
     start = 1
     for place, size in enumerate(sizes):
         connection.execute(
@@ -25,7 +25,7 @@ def taken(connection: psycopg.Connection, most: int, job: int = 7) -> list[Seque
     return [ids for _, ids in run(connection, take_batches("send", "pager", "", most, job=job))]
 
 
-def test_small_batches_are_taken_together_up_to_the_size(connection: psycopg.Connection) -> None:
+def test_small_batches_are_claimed_together_up_to_the_size(connection: psycopg.Connection) -> None:
     put(connection, 2, 3, 4, 1)
     assert taken(connection, 6) == [[1, 2], [3, 4, 5], [6]]
     assert taken(connection, 6) == [[7, 8, 9], [10]]
@@ -40,7 +40,7 @@ def test_a_batch_that_is_too_large_is_split(connection: psycopg.Connection) -> N
     assert one(connection, "select count(*) from sereno.batches where job_id = 7") == 4
 
 
-def test_what_is_not_due_is_not_taken(connection: psycopg.Connection) -> None:
+def test_batches_that_are_not_due_are_not_claimed(connection: psycopg.Connection) -> None:
     put(connection, 2)
     connection.execute("update sereno.batches set due_at = sereno.now() + interval '1 minute'")
     assert taken(connection, 10) == []
@@ -48,13 +48,13 @@ def test_what_is_not_due_is_not_taken(connection: psycopg.Connection) -> None:
     assert taken(connection, 10) == [[1, 2]]
 
 
-def test_nothing_of_a_paused_channel_is_taken(connection: psycopg.Connection) -> None:
+def test_batches_of_a_paused_channel_are_not_claimed(connection: psycopg.Connection) -> None:
     put(connection, 2)
     connection.execute("insert into sereno.channel_pauses (channel, account, reason) values ('pager', '', 'broken')")
     assert taken(connection, 10) == []
 
 
-def test_two_at_once_take_different_ones(connection: psycopg.Connection, database_url: str) -> None:
+def test_concurrent_claims_get_different_batches(connection: psycopg.Connection, database_url: str) -> None:
     put(connection, 2, 2, 2)
     with psycopg.connect(database_url) as other:
         assert taken(other, 2, job=1) == [[1, 2]]
@@ -63,7 +63,7 @@ def test_two_at_once_take_different_ones(connection: psycopg.Connection, databas
     assert taken(connection, 4, job=3) == [[1, 2], [5, 6]]
 
 
-def test_what_is_asked_about_is_due_again_later(connection: psycopg.Connection) -> None:
+def test_receipt_requests_are_due_again_later(connection: psycopg.Connection) -> None:
     put(connection, 2, purpose="ask")
     assert [ids for _, ids in run(connection, take_batches("ask", "pager", "", 10, again=900.0))] == [[1, 2]]
     assert run(connection, take_batches("ask", "pager", "", 10, again=900.0)) == []

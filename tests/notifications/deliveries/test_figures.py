@@ -1,4 +1,4 @@
-"""Figures of notifications: what is counted is what became of deliveries, and nobody counts to answer."""
+"""Statistics of notifications: counted from state changes, without scanning deliveries."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,24 +20,26 @@ from tests.notifications.conftest import Pager, Tender
 
 @pytest.fixture
 def app(database_url: str) -> Iterator[Sereno]:
-    """One that does not wait long before it writes figures down."""
+    """An application that writes its statistics after a short delay."""
     made = Sereno(database_url, heartbeat=0.2)
     yield made
     made.close()
 
 
 async def send(app: Sereno, event: int) -> None:
-    """Nobody's worker runs here."""
+    """Fan out and send without a worker."""
     await app.notifications.fanout.fan_out(event)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
 
 
-async def look(app: Sereno, **wanted: Any) -> Funnel:
+async def read_funnel(app: Sereno, **wanted: Any) -> Funnel:
     await app.notifications.dispatch.close()
     return await app.database.arun(funnel(**wanted))
 
 
-async def test_the_way_from_matched_to_read(app: Sereno, pager: Pager, connection: psycopg.Connection) -> None:
+async def test_the_funnel_counts_deliveries_from_matched_to_read(
+    app: Sereno, pager: Pager, connection: psycopg.Connection
+) -> None:
     published = app.event("tender.published", Tender, channels=[pager, in_app])
     pager.answers = {"a2": Invalid("DeviceNotRegistered"), "a3": Retryable("http_429"), "a4": Failed("too_big")}
     for number in range(1, 5):
@@ -47,34 +49,38 @@ async def test_the_way_from_matched_to_read(app: Sereno, pager: Pager, connectio
     await send(app, await published.anotify(Tender("T1"), to=["u1", "u2", "nowhere"], tenant="t"))
     await send(app, await published.anotify(Tender("T1"), to=["u3", "u4"], tenant="s"))
     await app.notifications.dispatch.deliver(1, "in_app", "", -2)
-    told = await look(app)
-    assert (told.matched, told.eligible, told.sent, told.accepted, told.delivered) == (10, 8, 8, 5, 4)
-    assert told.skipped == {"preference off": 1, "no active address": 1}
-    assert (told.skipped_total, told.failed, told.failures) == (2, 2, {"failed": 1, "invalid": 1})
-    of_pager = await look(app, channel="pager")
+    counts = await read_funnel(app)
+    assert (counts.matched, counts.eligible, counts.sent, counts.accepted, counts.delivered) == (
+        10,
+        8,
+        8,
+        5,
+        4,
+    )
+    assert counts.skipped == {"preference off": 1, "no active address": 1}
+    assert (counts.skipped_total, counts.failed, counts.failures) == (2, 2, {"failed": 1, "invalid": 1})
+    of_pager = await read_funnel(app, channel="pager")
     assert (of_pager.matched, of_pager.eligible, of_pager.sent, of_pager.accepted) == (5, 4, 4, 1)
-    assert (await look(app, event="nothing")).matched == 0
-    theirs = await look(app, tenant="t")
+    assert (await read_funnel(app, event="nothing")).matched == 0
+    theirs = await read_funnel(app, tenant="t")
     assert (theirs.matched, theirs.eligible, theirs.skipped_total, theirs.sent, theirs.failed) == (6, 4, 2, 4, 1)
-    # All that was counted is what the rows say.
-    assert told.matched == one(connection, "select count(*) from sereno.deliveries")
-    assert told.skipped_total == one(connection, "select count(*) from sereno.deliveries where state = 'skipped'")
+    # The counts equal the rows.
+    assert counts.matched == one(connection, "select count(*) from sereno.deliveries")
+    assert counts.skipped_total == one(connection, "select count(*) from sereno.deliveries where state = 'skipped'")
     (health,) = await app.database.arun(channel_health(channel="pager"))
     assert (health.sent, health.accepted, health.throttled, health.failed) == (4, 1, 1, 2)
     assert health.codes == {"DeviceNotRegistered": 1, "http_429": 1, "too_big": 1}
     assert (health.state, health.receipts, health.receipt_median) == ("working", 0, None)
-    # The second try is another message, and not another delivery.
+    # The second attempt is another message, but not another delivery.
     pager.answers = {}
     advance(connection, 90)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
-    again = await look(app, channel="pager")
+    again = await read_funnel(app, channel="pager")
     assert (again.sent, again.accepted) == (4, 2)
     assert (await app.database.arun(channel_health(channel="pager")))[0].sent == 5
 
 
-async def test_what_providers_tell_is_counted_once_by_whoever_hears_it(
-    app: Sereno, pager: Pager, connection: psycopg.Connection
-) -> None:
+async def test_receipts_are_counted_once(app: Sereno, pager: Pager, connection: psycopg.Connection) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
     for number in range(3):
         await app.recipients.aupsert(f"u{number}", {"pager": f"a{number}"})
@@ -88,17 +94,22 @@ async def test_what_providers_tell_is_counted_once_by_whoever_hears_it(
     ]
     for _ in range(2):
         await app.notifications.callback("pager", Callback(body=b"", headers={}, query={}, url=""))
-    # Nobody asks for it to be written: the process does so by itself.
+    # The process writes the statistics by itself.
     await auntil(lambda: one(connection, "select count from sereno.delivery_hours where state = 'read'") == 1)
-    told = await look(app)
-    assert (told.accepted, told.delivered, told.read, told.failures) == (3, 2, 1, {"bounced": 1})
+    counts = await read_funnel(app)
+    assert (counts.accepted, counts.delivered, counts.read, counts.failures) == (
+        3,
+        2,
+        1,
+        {"bounced": 1},
+    )
     (health,) = await app.database.arun(channel_health())
     assert (health.receipts, health.codes) == (2, {"gone": 1})
     assert health.receipt_median is not None
     assert 10 < health.receipt_median <= 30
 
 
-async def test_what_is_dropped_before_it_leaves_says_why(
+async def test_deliveries_dropped_before_sending_are_counted_by_reason(
     app: Sereno, pager: Pager, connection: psycopg.Connection
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -111,12 +122,12 @@ async def test_what_is_dropped_before_it_leaves_says_why(
     await app.recipients.aprefer("a", event="tender.published", wanted=False)
     advance(connection, 5)
     await app.notifications.dispatch.deliver(1, "pager", "", -2)
-    told = await look(app)
-    assert (told.matched, told.eligible, told.sent, told.accepted) == (3, 3, 1, 1)
-    assert (told.skipped, told.failures) == ({"preference off": 1}, {"expired": 1})
+    counts = await read_funnel(app)
+    assert (counts.matched, counts.eligible, counts.sent, counts.accepted) == (3, 3, 1, 1)
+    assert (counts.skipped, counts.failures) == ({"preference off": 1}, {"expired": 1})
 
 
-async def test_what_is_told_by_another_is_skipped_and_what_nobody_knows_is_said(
+async def test_collected_deliveries_are_skipped_and_unknown_outcomes_are_counted(
     app: Sereno, pager: Pager, connection: psycopg.Connection
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m"))
@@ -128,13 +139,13 @@ async def test_what_is_told_by_another_is_skipped_and_what_nobody_knows_is_said(
         await auntil(lambda: one(connection, "select count(*) from sereno.deliveries") == 3)
         advance(connection, 16 * 60)
         await auntil(lambda: bool(pager.sent))
-    told = await look(app)
-    assert (told.matched, told.eligible, told.skipped) == (3, 3, {"told by delivery": 2})
+    counts = await read_funnel(app)
+    assert (counts.matched, counts.eligible, counts.skipped) == (3, 3, {"told by delivery": 2})
     (health,) = await app.database.arun(channel_health())
     assert (health.sent, health.unknown, health.codes) == (1, 1, {"timeout": 1})
 
 
-async def test_a_paused_channel_is_shown_with_nothing_sent(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_paused_channel_is_listed_without_sent_messages(app: Sereno, connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.channel_pauses (channel, account, reason) values ('sms', 't', 'http_401: no')"
     )
@@ -143,7 +154,7 @@ async def test_a_paused_channel_is_shown_with_nothing_sent(app: Sereno, connecti
     assert (health.sent, health.steps, health.codes) == (0, [], {})
 
 
-async def test_what_cannot_be_written_is_written_later(
+async def test_counts_are_retained_when_a_write_fails(
     app: Sereno, pager: Pager, connection: psycopg.Connection
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -153,12 +164,12 @@ async def test_what_cannot_be_written_is_written_later(
     await app.notifications.dispatch.close()
     connection.execute("alter table sereno.away rename to delivery_hours")
     await auntil(lambda: one(connection, "select count(*) from sereno.delivery_hours where state = 'sent'") == 1)
-    assert (await look(app)).accepted == 1
+    assert (await read_funnel(app)).accepted == 1
     assert one(connection, "select sum(sent) from sereno.channel_minutes") == 1
 
 
-def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.Connection) -> None:
-    # Ten minutes past the hour: both write into the same one.
+def test_concurrent_writers_add_up_and_old_rows_are_deleted(connection: psycopg.Connection) -> None:
+    # Ten minutes past the hour, so that both write into the same hour.
     ten_past(connection)
     for _ in range(2):
         tally = DeliveryTally()
@@ -183,7 +194,7 @@ def test_two_who_write_add_up_and_what_is_old_is_forgotten(connection: psycopg.C
         assert [one(connection, f"select count(*) from sereno.{table}") for table in tables] == left
 
 
-def test_strange_words_do_not_make_rows_without_end() -> None:
+def test_unknown_codes_and_reasons_do_not_create_unbounded_rows() -> None:
     tally = DeliveryTally()
     figures = tally.channel("pager", "")
     for number in range(1000):

@@ -1,4 +1,4 @@
-"""Deliveries, their batches and addresses are locked in one order: senders, receipts and people never deadlock."""
+"""Deliveries, batches and addresses are locked in one order: senders, receipts and operators never deadlock."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ Act = Callable[[Connection, Ids], object]
 
 
 def put_batch(connection: Connection, deliveries: Ids, due_ago: float, **columns: Any) -> int:
-    """A batch that was due so many seconds ago; its id."""
+    """Create a batch that became due `due_ago` seconds ago. Return its id."""
     given = {"purpose": "send", "job_id": None, "ends_at": None} | columns
     found: int = one(
         connection,
@@ -45,11 +45,11 @@ def blocked_on(connection: Connection, waiting: Connection) -> list[int]:
     return found
 
 
-def test_a_job_that_waits_for_a_batch_holds_none_that_belongs_to_another(database_url: str) -> None:
-    """The deadlock that a busy machine met, step by step.
+def test_a_job_that_waits_for_a_batch_locks_no_batch_of_another_job(database_url: str) -> None:
+    """A deadlock seen on a busy machine, step by step.
 
-    One job takes the batches 1 and 3 and another job batch 2. A third one finds all of them locked and waits. It must
-    not hold 3 while it goes on to 1, because the first job locks 1 and then 3 when it writes its outcomes.
+    One job claims the batches 1 and 3 and another job batch 2. A third one finds all of them locked and waits. It must
+    not lock 3 before it waits for 1, because the first job locks 1 and then 3 when it records its outcomes.
     """
     with (
         line(database_url) as connection,
@@ -65,7 +65,7 @@ def test_a_job_that_waits_for_a_batch_holds_none_that_belongs_to_another(databas
         owner.execute("begin")
         other.execute("begin")
         with connection.transaction():
-            # Out of the way, so that the first job takes the other two.
+            # Locked, so that the first job claims the other two.
             connection.execute("select from sereno.batches where id = %s for update", [middle])
             assert [batch for batch, _ in do(owner, take_batches("send", "pager", "", 2, job=JOB))] == [first, last]
         assert [batch for batch, _ in do(other, take_batches("send", "pager", "", 1, job=8))] == [middle]
@@ -83,9 +83,9 @@ def test_a_job_that_waits_for_a_batch_holds_none_that_belongs_to_another(databas
 
 
 def make_world(connection: Connection, seed: int, state: State) -> Ids:
-    """Everybody has two addresses, a delivery in this state, and others that were gathered into it; ids are mixed.
+    """Each recipient has two addresses, a delivery in this state, and others collected into it; ids are shuffled.
 
-    Batches hold the deliveries: job 7 is sending them, or the time to ask about them is over.
+    Batches hold the deliveries: job 7 is sending them, or the time to request their receipts is over.
     """
     connection.execute("truncate sereno.recipients, sereno.deliveries, sereno.batches, sereno.message_ids cascade")
     connection.execute("truncate sereno.receipts, sereno.early_receipts, sereno.addresses, sereno.inbox")
@@ -138,20 +138,20 @@ def fails(connection: Connection, ids: Ids) -> object:
     return do(connection, deliveries.record(JOB, list(batches_of(connection)), transitions))
 
 
-def is_told(connection: Connection, ids: Ids, **answer: Any) -> object:
+def gets_receipts(connection: Connection, ids: Ids, **answer: Any) -> object:
     names = dict(connection.execute("select id, provider_id from sereno.deliveries where event_id = 1").fetchall())
-    said = [
+    reported = [
         Receipt(provider_id=names[each], outcome="invalid", code="gone", id=f"r{each}")
         for each in ids
         if names.get(each)
     ]
-    return do(connection, receipts.apply("pager", "", said, [60.0], **answer))
+    return do(connection, receipts.apply("pager", "", reported, [60.0], **answer))
 
 
-def is_answered(connection: Connection, ids: Ids) -> object:
+def gets_requested_receipts(connection: Connection, ids: Ids) -> object:
     asked_for = {f"p{each}": [each] for each in ids}
     left_over = {batch: each[5:] for batch, each in batches_of(connection).items()}
-    return is_told(connection, ids[:20], asked_for=asked_for, left_over=left_over)
+    return gets_receipts(connection, ids[:20], asked_for=asked_for, left_over=left_over)
 
 
 def stops_asking(connection: Connection, ids: Ids) -> object:
@@ -172,17 +172,17 @@ def takes(connection: Connection, ids: Ids) -> object:
     return do(connection, deliveries.take("pager", "", 9, 50))
 
 
-def everybody() -> list[str]:
+def all_keys() -> list[str]:
     return [f"u{number}" for number in range(1, PEOPLE + 1)]
 
 
 def reads_all(connection: Connection, ids: Ids) -> object:
-    return [do(connection, recipients.mark(key, "read", None, tenant=None)) for key in everybody()]
+    return [do(connection, recipients.mark(key, "read", None, tenant=None)) for key in all_keys()]
 
 
 def archives_some(connection: Connection, ids: Ids) -> object:
     theirs = "select array_agg(i.id) from sereno.inbox i join sereno.recipients r on r.id = i.recipient_id"
-    for key in everybody():
+    for key in all_keys():
         found = one(connection, f"{theirs} where r.key = %s", key)
         do(connection, recipients.mark(key, "archived", found or [], tenant=None))
     return None
@@ -190,30 +190,30 @@ def archives_some(connection: Connection, ids: Ids) -> object:
 
 def edits_addresses(connection: Connection, ids: Ids) -> object:
     theirs = "select array_agg(address) from sereno.addresses a join sereno.recipients r on r.id = a.recipient_id"
-    for key in everybody():
+    for key in all_keys():
         both = one(connection, f"{theirs} where r.key = %s", key) or []
         do(connection, recipients.change_address(key, "pager", both, tenant=None, state="active", reason=None))
     return None
 
 
 def deletes_people(connection: Connection, ids: Ids) -> object:
-    return [do(connection, recipients.delete(key, tenant=None)) for key in everybody()[::2]]
+    return [do(connection, recipients.delete(key, tenant=None)) for key in all_keys()[::2]]
 
 
 CROWDS: dict[str, tuple[State, list[Act]]] = {
     "outcomes": ("sending", [fails, requeues, settles_stranded, takes]),
     "outcomes and people": ("sending", [fails, edits_addresses, deletes_people]),
-    "receipts": ("sent", [is_told, is_told, is_answered, stops_asking]),
-    "receipts and operators": ("unknown", [is_told, is_answered, requeues, takes]),
+    "receipts": ("sent", [gets_receipts, gets_receipts, gets_requested_receipts, stops_asking]),
+    "receipts and operators": ("unknown", [gets_receipts, gets_requested_receipts, requeues, takes]),
     "inbox": ("delivered", [reads_all, archives_some, deletes_people]),
 }
-# Acts of one person at a time: a transaction for each statement, not one around all of them.
+# Acts of one operator at a time: a transaction per statement, not one around all of them.
 APART = {edits_addresses, deletes_people, reads_all, archives_some}
 
 
 @pytest.mark.parametrize(("state", "crowd"), CROWDS.values(), ids=CROWDS)
 def test_opposite_orders_never_deadlock(database_url: str, state: State, crowd: list[Act]) -> None:
-    """All of them meet the same deliveries, half of them from the other end; PostgreSQL would tell of a deadlock."""
+    """All acts lock the same deliveries, half of them in reverse order; PostgreSQL would report a deadlock."""
     limiter = Barrier(len(crowd) + 1)
     turn: list[Ids] = []
 

@@ -1,4 +1,4 @@
-"""What becomes of a delivery is said once, by whoever had it, and is neither lost nor anybody else's."""
+"""An outcome is recorded once, by the job that holds the delivery; none is lost or recorded for another delivery."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,14 +21,14 @@ JOB = 7
 
 
 class Asked(Pager):
-    """Can be asked for ten minutes."""
+    """Its receipts can be requested for ten minutes."""
 
     receipts_after = 60.0
     receipts_for = 600.0
 
 
 class Gone(Asked):
-    """Took the message, and answers no question."""
+    """Accepts messages and never returns receipts."""
 
     async def receipts(self, ids: Sequence[str], exchange: Exchange) -> Sequence[Receipt]:
         await super().receipts(ids, exchange)
@@ -36,7 +36,7 @@ class Gone(Asked):
 
 
 class Campaign(Asked):
-    """Knows all messages of a call by one name."""
+    """Has one provider id for all messages of a call."""
 
     async def send(self, batch: Sequence[Message], exchange: Exchange) -> Sequence[Outcome]:
         await super().send(batch, exchange)
@@ -44,13 +44,13 @@ class Campaign(Asked):
 
 
 class Parked(Pager):
-    """Of what may have been sent, a person decides."""
+    """Unknown outcomes wait for an operator."""
 
     on_unknown = "park"
 
 
 class Phone(Pager):
-    """The channel behind the first."""
+    """The second channel of an escalation."""
 
     name = "phone"
 
@@ -61,7 +61,7 @@ async def people(app: Sereno, *keys: str, **person: Any) -> None:
 
 
 async def tell(app: Sereno, event: Event[Any], *codes: str, tenant: str | None = None) -> None:
-    """Deliveries for all, without a worker."""
+    """Create the deliveries without a worker."""
     for code in codes:
         await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code, tenant=tenant))
 
@@ -77,7 +77,7 @@ async def own_account(app: Sereno, connection: psycopg.Connection, tenant: str) 
 
 
 def numbers(connection: psycopg.Connection) -> list[int]:
-    """All deliveries, the oldest first."""
+    """Return all deliveries, oldest first."""
     return [row[0] for row in connection.execute("select id from sereno.deliveries order by id").fetchall()]
 
 
@@ -85,12 +85,12 @@ def fates(states: States) -> list[str]:
     return [row[2] for row in states()]
 
 
-# Words
+# Templates
 
 
 @pytest.mark.parametrize("words", [Content("T", html=5), Content("T", options=5)])  # type: ignore[arg-type]
 @pytest.mark.parametrize("channel", ["pager", "in_app"])
-async def test_words_of_the_wrong_kind_are_one_deliverys_alone(
+async def test_an_invalid_template_result_fails_only_its_own_delivery(
     app: Sereno, pager: Pager, states: States, words: Content, channel: str
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager if channel == "pager" else in_app])
@@ -106,7 +106,9 @@ async def test_words_of_the_wrong_kind_are_one_deliverys_alone(
     assert fates(states) == [good, "failed", good]
 
 
-async def test_somebody_who_leaves_while_he_is_told_harms_no_other(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_recipient_deleted_while_sending_does_not_affect_the_others(
+    app: Sereno, connection: psycopg.Connection
+) -> None:
     published = app.event("tender.published", Tender, channels=[in_app])
 
     @published.template()
@@ -123,10 +125,10 @@ async def test_somebody_who_leaves_while_he_is_told_harms_no_other(app: Sereno, 
     assert one(connection, "select count(*) from sereno.batches") == 0
 
 
-# Who may say what became of it
+# Which job may record an outcome
 
 
-async def test_credentials_that_cannot_be_read_are_no_reason_to_wonder_whether_it_was_sent(
+async def test_unreadable_credentials_do_not_make_the_outcome_unknown(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     channel = Parked()
@@ -143,7 +145,7 @@ async def test_credentials_that_cannot_be_read_are_no_reason_to_wonder_whether_i
     assert len(channel.sent) == 2
 
 
-async def test_what_a_dead_job_gave_away_is_not_settled_with_the_rest(
+async def test_a_delivery_released_by_a_dead_job_is_not_settled_with_its_batch(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     await people(app, "a", "b")
@@ -154,31 +156,31 @@ async def test_what_a_dead_job_gave_away_is_not_settled_with_the_rest(
     dead = app.database.run(deliveries.take("pager", "", JOB, 10))
     assert [each.recipient for each in dead.deliveries] == ["a"]
     advance(connection, 400)
-    # The quiet hours are over: somebody else has b, whose first batch is still that of the dead job.
+    # The quiet hours are over: another job holds b, whose first batch is still that of the dead job.
     living = app.database.run(deliveries.take("pager", "", JOB + 1, 10))
     assert [each.recipient for each in living.deliveries] == ["b"]
     lost = {each.batch: each.deliveries for each in app.database.run(deliveries.stranded("pager", "", JOB))}
     assert lost[dead.batches[0]] == [(dead.deliveries[0].id, 0)]
 
 
-async def test_a_batch_is_the_right_to_speak_of_its_own_deliveries_alone(
+async def test_a_job_records_outcomes_only_for_batches_it_still_holds(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     await people(app, "a")
     await tell(app, app.event("tender.published", Tender, channels=[Parked()]), "T1", "T2")
     slow = app.database.run(deliveries.take("pager", "", JOB, 10))
     first, second = numbers(connection)
-    # Of its two batches one was settled, and what was in it is being sent again.
+    # One of its two batches was settled, and its delivery is being sent again.
     lost = Transition(id=first, state="unknown", is_unknown=True)
     assert app.database.run(deliveries.record(JOB + 1, slow.batches[:1], [lost])).ids == {first}
     app.notifications.requeue([first])
     again = app.database.run(deliveries.take("pager", "", JOB + 2, 10))
     assert [(each.id, each.attempt) for each in again.deliveries] == [(first, 1)]
-    said = [Transition(id=each.id, state="sent", attempt=each.attempt) for each in slow.deliveries]
-    assert app.database.run(deliveries.record(JOB, slow.batches, said)).ids == {second}
+    transitions = [Transition(id=each.id, state="sent", attempt=each.attempt) for each in slow.deliveries]
+    assert app.database.run(deliveries.record(JOB, slow.batches, transitions)).ids == {second}
 
 
-async def test_a_batch_of_the_inbox_is_the_right_to_put_its_own_deliveries_alone(
+async def test_a_job_fills_inboxes_only_from_batches_it_still_holds(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     await people(app, "a")
@@ -193,14 +195,14 @@ async def test_a_batch_of_the_inbox_is_the_right_to_put_its_own_deliveries_alone
 # Receipts
 
 
-async def test_a_receipt_that_came_early_is_not_lost_with_the_sweep_that_failed(
+async def test_an_early_receipt_survives_a_failed_sweep(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a", "b")
     await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
     fanout = app.notifications.fanout
-    said = [Receipt(provider_id=f"p{each}", outcome="delivered", id=f"r{each}") for each in numbers(connection)]
-    assert await fanout.received("pager", "", said) == 0
+    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id=f"r{each}") for each in numbers(connection)]
+    assert await fanout.received("pager", "", early) == 0
     await turn(app)
     connection.execute("alter table sereno.receipts rename to out_of_reach")
     with pytest.raises(psycopg.errors.UndefinedTable):
@@ -211,13 +213,13 @@ async def test_a_receipt_that_came_early_is_not_lost_with_the_sweep_that_failed(
     assert fates(states) == ["delivered", "delivered"]
 
 
-async def test_a_receipt_whose_message_is_known_counts_however_old_it_is(
+async def test_an_early_receipt_is_applied_however_old_it_is(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a")
     await tell(app, app.event("tender.published", Tender, channels=[pager]), "T1")
-    said = [Receipt(provider_id=f"p{each}", outcome="delivered", id="r1") for each in numbers(connection)]
-    await app.notifications.fanout.received("pager", "", said)
+    early = [Receipt(provider_id=f"p{each}", outcome="delivered", id="r1") for each in numbers(connection)]
+    await app.notifications.fanout.received("pager", "", early)
     await turn(app)
     advance(connection, 3600)
     await app.notifications.fanout.sweep()
@@ -225,13 +227,13 @@ async def test_a_receipt_whose_message_is_known_counts_however_old_it_is(
     assert one(connection, "select count(*) from sereno.early_receipts") == 0
 
 
-async def asked_no_more(app: Sereno, connection: psycopg.Connection, account: str = "") -> None:
+async def stops_requesting(app: Sereno, connection: psycopg.Connection, account: str = "") -> None:
     assert await app.notifications.fanout.receipts("pager", account) == 0
     assert one(connection, "select count(*) from sereno.batches") == 0
     assert one(connection, "select receipt_at from sereno.deliveries") is None
 
 
-async def test_a_provider_that_never_answers_is_asked_until_the_time_is_over(
+async def test_receipts_of_a_silent_provider_are_requested_until_they_expire(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     channel = Gone()
@@ -244,12 +246,12 @@ async def test_a_provider_that_never_answers_is_asked_until_the_time_is_over(
             await app.notifications.fanout.receipts("pager", "")
     assert len(channel.asked) == 2
     advance(connection, 600)
-    await asked_no_more(app, connection)
+    await stops_requesting(app, connection)
     assert len(channel.asked) == 2
     assert fates(states) == ["sent"]
 
 
-async def test_an_account_that_is_gone_is_asked_for_until_the_time_is_over(
+async def test_receipts_of_a_deleted_account_expire(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     channel = Asked()
@@ -264,13 +266,13 @@ async def test_an_account_that_is_gone_is_asked_for_until_the_time_is_over(
     advance(connection, 120)
     assert await app.notifications.fanout.receipts("pager", "acme") == 1
     advance(connection, 600)
-    await asked_no_more(app, connection, "acme")
+    await stops_requesting(app, connection, "acme")
     assert channel.asked == []
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-async def test_several_deliveries_by_one_name_hear_all_of_them(
-    app: Sereno, connection: psycopg.Connection, states: States, is_asked: bool
+@pytest.mark.parametrize("is_requested", [True, False])
+async def test_a_receipt_applies_to_all_deliveries_with_its_provider_id(
+    app: Sereno, connection: psycopg.Connection, states: States, is_requested: bool
 ) -> None:
     channel = Campaign()
     await people(app, "a", "b", "c")
@@ -278,7 +280,7 @@ async def test_several_deliveries_by_one_name_hear_all_of_them(
     await turn(app)
     channel.said = [Receipt(provider_id="campaign", outcome="delivered", id="r1")]
     advance(connection, 61)
-    if is_asked:
+    if is_requested:
         assert await app.notifications.fanout.receipts("pager", "") == 3
         assert channel.asked == ["campaign"]
         assert one(connection, "select count(*) from sereno.batches") == 0
@@ -287,14 +289,14 @@ async def test_several_deliveries_by_one_name_hear_all_of_them(
     assert fates(states) == ["delivered"] * 3
 
 
-# What was gathered
+# Digests
 
 
 @pytest.mark.parametrize(
     ("answer", "fate"),
     [(Failed("refused"), "failed"), (Invalid("no such pager"), "invalid"), (Retryable("busy"), "dead")],
 )
-async def test_what_was_gathered_shares_the_fate_of_its_message(
+async def test_collected_deliveries_get_the_outcome_of_their_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, answer: Outcome, fate: str
 ) -> None:
     await people(app, "a")
@@ -310,7 +312,7 @@ async def test_what_was_gathered_shares_the_fate_of_its_message(
     assert states()[1][3] == f"as delivery {first}, whose message included it"
 
 
-async def test_whoever_was_not_reached_by_a_gathered_message_is_told_all_of_it_by_the_next_channel(
+async def test_escalation_of_a_failed_digest_sends_all_its_events(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     phone = Phone()

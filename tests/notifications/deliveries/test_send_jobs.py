@@ -1,4 +1,4 @@
-"""What was gathered into one message shares its fate, whoever decides it; and turns that share seats miss nobody."""
+"""Collected deliveries get the outcome of their message in every path; jobs that share slots miss no delivery."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tests.notifications.deliveries.test_store import JOB, gathers, numbers, peo
 
 
 @pytest.mark.parametrize("outcome", ["failed", "invalid", "bounced"])
-async def test_a_receipt_decides_for_all_that_the_message_told(
+async def test_a_receipt_applies_to_all_deliveries_of_a_digest(
     app: Sereno,
     connection: psycopg.Connection,
     pager: Pager,
@@ -35,7 +35,7 @@ async def test_a_receipt_decides_for_all_that_the_message_told(
     assert fates(states) == [outcome, outcome]
 
 
-async def test_receipts_that_use_up_the_tries_end_all_of_them(
+async def test_receipts_that_use_up_the_retries_end_all_deliveries_of_a_digest(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a")
@@ -48,7 +48,7 @@ async def test_receipts_that_use_up_the_tries_end_all_of_them(
     assert fates(states) == ["dead", "dead"]
 
 
-async def test_a_message_that_expires_while_it_waits_told_nothing(
+async def test_an_expired_digest_expires_all_its_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a")
@@ -63,7 +63,7 @@ async def test_a_message_that_expires_while_it_waits_told_nothing(
     assert fates(states) == ["expired", "expired"]
 
 
-async def test_an_address_that_goes_bad_meanwhile_is_the_reason_of_all(
+async def test_an_address_deactivated_meanwhile_skips_all_deliveries_of_a_digest(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a")
@@ -78,7 +78,7 @@ async def test_an_address_that_goes_bad_meanwhile_is_the_reason_of_all(
     assert "whose message included it" in states()[1][3]
 
 
-async def test_a_message_that_is_sent_again_tells_what_was_not_told_otherwise(
+async def test_a_requeued_digest_contains_all_events_that_were_not_sent(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     await people(app, "a")
@@ -96,26 +96,26 @@ async def test_a_message_that_is_sent_again_tells_what_was_not_told_otherwise(
     assert fates(states) == ["sent", "sent"]
 
 
-async def test_the_next_channel_is_tried_for_all_that_a_message_was_to_tell(
+async def test_escalation_covers_all_deliveries_of_a_digest(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     chain = pager.then(Phone(), after="20m", unless="sent")
     published = app.event("tender.published", Tender, channels=[chain], digest=Digest("15m"))
     await app.recipients.aupsert("a", {"pager": "a", "phone": "+a"})
     pager.answers = {"a": Retryable("busy", after=3600.0)}
-    fanout, told = app.notifications.fanout, [published.notify(Tender(code), subject=code) for code in ("T1", "T2")]
-    for event in told:
+    fanout, created = app.notifications.fanout, [published.notify(Tender(code), subject=code) for code in ("T1", "T2")]
+    for event in created:
         await fanout.fan_out(event)
     advance(connection, 16 * 60)
     await turn(app)
     advance(connection, 600)
-    for event in told:
+    for event in created:
         await fanout.escalate(event)
     assert one(connection, "select count(*) from sereno.deliveries where channel = 'phone'") == 2
 
 
 class Slow(Pager):
-    """Sends until it is told to end."""
+    """Sends until it is released."""
 
     rate = Rate(5000, per="1s")
 
@@ -129,7 +129,7 @@ class Slow(Pager):
         return answer
 
 
-async def test_who_finds_every_seat_taken_is_not_forgotten(
+async def test_deliveries_are_sent_when_every_slot_was_taken(
     app: Sereno, connection: psycopg.Connection, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sereno.notifications.deliveries.send_jobs, "randrange", lambda _: 0)
@@ -145,9 +145,7 @@ async def test_who_finds_every_seat_taken_is_not_forgotten(
         await auntil(lambda: fates(states) == ["sent"] * 3, patience=20)
 
 
-async def test_asking_ends_also_where_nobody_knows_the_channel_any_more(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+async def test_receipt_requests_end_for_an_unknown_channel(app: Sereno, connection: psycopg.Connection) -> None:
     await people(app, "a")
     await tell(app, app.event("tender.published", Tender, channels=[Asked()]), "T1")
     await turn(app)
@@ -157,7 +155,7 @@ async def test_asking_ends_also_where_nobody_knows_the_channel_any_more(
     assert one(connection, "select count(*) from sereno.batches") == 0
 
 
-async def test_gathering_reads_what_can_be_gathered_and_nothing_else(
+async def test_collecting_a_digest_reads_only_its_own_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     await people(app, "a")

@@ -1,4 +1,4 @@
-"""Digests, throttles, escalation, failover, reminders and tenants with credentials of their own."""
+"""Digests, throttles, escalation, failover, reminders and tenants with their own credentials."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ WAITING = "select count(*) from pg_stat_activity where datname = current_databas
 
 
 class Phone(Pager):
-    """The channel behind the first."""
+    """The second channel of an escalation."""
 
     name = "phone"
 
 
-async def test_several_facts_are_gathered_into_one_message(
+async def test_a_digest_collects_several_events_into_one_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], digest=Digest("15m", key="region"))
@@ -53,7 +53,7 @@ async def test_several_facts_are_gathered_into_one_message(
     assert [row[3] for row in states() if row[2] == "skipped"] == [f"told by delivery {carrier}"] * 2
 
 
-async def test_a_digest_without_words_of_its_own_begins_with_those_of_the_first(
+async def test_a_digest_without_a_template_starts_with_the_first_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States, tmp_path: Path
 ) -> None:
     (tmp_path / "tender.published").mkdir()
@@ -69,7 +69,7 @@ async def test_a_digest_without_words_of_its_own_begins_with_those_of_the_first(
         await auntil(lambda: [message.title for message in pager.sent] == ["Tender T1 (and 2 more)"])
 
 
-def test_two_at_once_do_not_pass_a_throttle_that_lets_one_through(
+def test_concurrent_events_do_not_exceed_a_throttle(
     app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], throttle=Throttle(1, per="1h"))
@@ -84,7 +84,7 @@ def test_two_at_once_do_not_pass_a_throttle_that_lets_one_through(
     assert sorted(row[2:] for row in states()) == [("pending", None), ("skipped", "throttled")]
 
 
-async def test_more_than_so_many_for_one_recipient_are_skipped_and_say_so(
+async def test_deliveries_beyond_the_throttle_are_skipped_with_a_reason(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager], throttle=Throttle(2, per="1h"))
@@ -100,7 +100,7 @@ async def test_more_than_so_many_for_one_recipient_are_skipped_and_say_so(
         await auntil(lambda: len(pager.sent) == 3)
 
 
-async def test_whoever_was_not_reached_is_told_by_the_next_channel(
+async def test_escalation_sends_to_recipients_who_were_not_reached(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     phone = Phone()
@@ -123,7 +123,7 @@ async def test_whoever_was_not_reached_is_told_by_the_next_channel(
 
 
 class Provider(Pager):
-    """One of two behind a channel."""
+    """One of two providers of a channel."""
 
     name = "sms"
 
@@ -137,7 +137,7 @@ class Provider(Pager):
 
 
 @pytest.mark.parametrize(
-    ("first", "goes_on"),
+    ("first", "is_passed_on"),
     [
         (Retryable("busy"), True),
         (Down("denied"), True),
@@ -146,19 +146,21 @@ class Provider(Pager):
         (Sent("x"), False),
     ],
 )
-async def test_what_the_first_provider_certainly_did_not_take_goes_to_the_second(first: Outcome, goes_on: bool) -> None:
+async def test_failover_sends_only_messages_that_were_certainly_not_accepted(
+    first: Outcome, is_passed_on: bool
+) -> None:
     one_, other = Provider(first), Provider(Sent("second"))
     channel = Failover(one_, other)
     message = Message(delivery=1, key="k", address="+1")
     async with Exchange({"sender": "me", "first": {"token": "1"}, "second": {"token": "2"}}) as exchange:
         (outcome,) = await channel.send([message], exchange)
-    assert outcome == (Sent("second") if goes_on else first)
+    assert outcome == (Sent("second") if is_passed_on else first)
     assert one_.accounts == [{"sender": "me", "token": "1"}]
-    assert other.accounts == ([{"sender": "me", "token": "2"}] if goes_on else [])
-    assert [each.key for each in other.sent] == ["k"] * goes_on
+    assert other.accounts == ([{"sender": "me", "token": "2"}] if is_passed_on else [])
+    assert [each.key for each in other.sent] == ["k"] * is_passed_on
 
 
-def test_a_failover_stays_in_one_channel() -> None:
+def test_a_failover_needs_two_providers_of_one_channel() -> None:
     with pytest.raises(ConfigurationError, match="pager and phone are two"):
         Failover(Pager(), Phone())
 
@@ -183,10 +185,10 @@ async def test_a_reminder_is_pending_until_its_time_and_then_sent_or_overdue(
         await auntil(lambda: len(pager.sent) == 2)
         await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'sending'") == 0)
     assert [status and status.state for status in (reminder.status("a"), reminder.status("b"))] == ["sent", "overdue"]
-    assert reminder.status("nobody") is None
+    assert reminder.status("missing") is None
 
 
-async def test_a_tenant_with_credentials_of_its_own_pays_for_itself(
+async def test_a_tenant_with_credentials_uses_its_own_account(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])

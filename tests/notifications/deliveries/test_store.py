@@ -1,4 +1,4 @@
-"""What is due is taken whole, by whoever has a turn: nothing is left behind, taken early or gathered wrongly."""
+"""Due deliveries are claimed completely: none is left behind, sent early or collected wrongly."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ JOB = 7
 
 
 class Single(Pager):
-    """One message a call and one call a turn, so that a test takes steps as small as they are."""
+    """One message per call and one call per job, so that a test controls each step."""
 
     batch = 1
     rate = Rate(1000, per="1s")
@@ -33,13 +33,13 @@ async def people(app: Sereno, *keys: str) -> None:
 
 
 async def tell(app: Sereno, event: Event[Any], *codes: str) -> None:
-    """Deliveries for all, without a worker."""
+    """Create the deliveries without a worker."""
     for code in codes:
         await app.notifications.fanout.fan_out(await event.anotify(Tender(code), subject=code))
 
 
 async def turn(app: Sereno) -> None:
-    """One turn on the pager."""
+    """Run one send job of the pager."""
     await app.notifications.dispatch.deliver(JOB, "pager", "", ONCE)
 
 
@@ -48,7 +48,7 @@ def pause(connection: psycopg.Connection) -> None:
 
 
 def gathers(app: Sereno, channel: Pager) -> Event[Any]:
-    """Tenders of a quarter of an hour in one message, whose title is their codes."""
+    """An event with a digest of 15 minutes whose title lists the codes."""
     published = app.event("tender.published", Tender, channels=[channel], digest=Digest("15m"))
 
     @published.template()
@@ -67,17 +67,17 @@ def titles(channel: Pager) -> list[str]:
 
 
 def numbers(connection: psycopg.Connection) -> list[int]:
-    """All deliveries, the oldest first."""
+    """Return all deliveries, oldest first."""
     return [row[0] for row in connection.execute("select id from sereno.deliveries order by id").fetchall()]
 
 
-async def nobody_is_left_to_send(connection: psycopg.Connection) -> None:
-    """All events are walked, and the last turn was had: what is not sent now waits for the sweep."""
+async def all_send_jobs_ended(connection: psycopg.Connection) -> None:
+    """Wait until all events are fanned out and no send job is left: what is not sent now needs the sweep."""
     await auntil(lambda: one(connection, "select count(*) from sereno.events where matched_at is null") == 0)
     await auntil(lambda: one(connection, "select count(*) from sereno.jobs where task = 'sereno.deliver'") == 0)
 
 
-async def test_batches_that_are_not_full_are_all_sent_when_a_channel_works_again(
+async def test_partial_batches_are_all_sent_when_a_channel_is_resumed(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -87,10 +87,10 @@ async def test_batches_that_are_not_full_are_all_sent_when_a_channel_works_again
         for number in range(20):
             await published.anotify(Tender("T"), subject=str(number))
         await auntil(lambda: len(states()) == 120)
-        await nobody_is_left_to_send(connection)
+        await all_send_jobs_ended(connection)
         assert pager.sent == []
         await app.notifications.aresume("pager")
-        await nobody_is_left_to_send(connection)
+        await all_send_jobs_ended(connection)
     assert {row[2] for row in states()} == {"sent"}
     assert len(pager.sent) == 120
 
@@ -103,13 +103,13 @@ async def test_under_load_no_batch_is_left_behind(
     for number in range(50):
         await published.anotify(Tender("T"), subject=str(number))
     async with app.working():
-        await nobody_is_left_to_send(connection)
+        await all_send_jobs_ended(connection)
     assert one(connection, "select count(*) from sereno.batches") == 0
     assert [row[2] for row in states()] == ["sent"] * 300
     assert len(pager.sent) == 300
 
 
-async def test_a_full_batch_is_taken_also_where_the_last_one_has_to_be_split(
+async def test_a_full_batch_is_claimed_even_if_the_last_one_must_be_split(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     await people(app, *"abcdef")
@@ -118,7 +118,7 @@ async def test_a_full_batch_is_taken_also_where_the_last_one_has_to_be_split(
     assert app.database.run(deliveries.take("pager", "", JOB, 10)).looked_at == 2
 
 
-async def test_whoever_finds_all_in_the_hands_of_another_waits_for_what_that_one_leaves(
+async def test_a_job_that_finds_all_batches_locked_waits_for_the_rest(
     app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager
 ) -> None:
     await people(app, *"abcdef")
@@ -133,7 +133,7 @@ async def test_whoever_finds_all_in_the_hands_of_another_waits_for_what_that_one
     assert {each.id for each in first.deliveries} | {each.id for each in second.deliveries} == set(numbers(connection))
 
 
-async def test_what_is_due_later_keeps_its_turn_while_the_channel_is_paused(
+async def test_later_deliveries_keep_their_job_while_the_channel_is_paused(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     pause(connection)
@@ -144,7 +144,7 @@ async def test_what_is_due_later_keeps_its_turn_while_the_channel_is_paused(
     assert one(connection, due) >= one(connection, "select due_at from sereno.deliveries")
 
 
-async def test_a_channel_that_works_again_while_an_event_is_walked_forgets_nobody(
+async def test_resuming_a_channel_during_a_fan_out_loses_no_delivery(
     app: Sereno, connection: psycopg.Connection, database_url: str, pager: Pager, states: States
 ) -> None:
     published = app.event("tender.published", Tender, channels=[pager])
@@ -156,11 +156,11 @@ async def test_a_channel_that_works_again_while_an_event_is_walked_forgets_nobod
         await app.notifications.aresume("pager")
         walker.commit()
     async with app.working():
-        await nobody_is_left_to_send(connection)
+        await all_send_jobs_ended(connection)
     assert states() == [("a", "pager", "sent", None)]
 
 
-async def test_small_batches_of_a_channel_with_a_rate_share_their_turns(
+async def test_small_batches_of_a_channel_with_a_rate_share_jobs(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     class Limited(Pager):
@@ -173,12 +173,12 @@ async def test_small_batches_of_a_channel_with_a_rate_share_their_turns(
     keys = connection.execute("select unique_key from sereno.jobs where task = 'sereno.deliver'").fetchall()
     assert {key for (key,) in keys} <= {f"pager//{slot}" for slot in range(2 * MOST_TOKENS)}
     async with app.working():
-        await nobody_is_left_to_send(connection)
+        await all_send_jobs_ended(connection)
     assert [row[2] for row in states()] == ["sent"] * 30
     assert len(channel.sent) == 30
 
 
-async def test_a_retry_that_waits_is_not_taken_early_by_an_older_batch(
+async def test_a_retry_is_not_sent_early_by_an_older_batch(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     channel = Single()
@@ -187,7 +187,7 @@ async def test_a_retry_that_waits_is_not_taken_early_by_an_older_batch(
     advance(connection, 16 * 60)
     await turn(app)
     assert [row[2] for row in states()] == ["sent", "skipped"]
-    # Its first batch still waits to be passed over; by hand it is in a second one.
+    # Its first batch is still stored; the requeue puts it into a second one.
     channel.answers = {"a": Retryable("busy", after=7200.0)}
     app.notifications.requeue(numbers(connection)[1:])
     await turn(app)
@@ -200,7 +200,7 @@ async def test_a_retry_that_waits_is_not_taken_early_by_an_older_batch(
     assert [row[2] for row in states()] == ["sent", "sent"]
 
 
-async def test_what_is_no_longer_true_is_not_gathered(
+async def test_expired_deliveries_are_not_collected(
     app: Sereno, connection: psycopg.Connection, states: States
 ) -> None:
     channel = Single()
@@ -216,7 +216,7 @@ async def test_what_is_no_longer_true_is_not_gathered(
     assert [row[2] for row in states()] == ["sent", "expired"]
 
 
-async def test_one_that_carried_others_can_be_gathered_together_with_them(
+async def test_a_carrier_can_be_collected_together_with_its_deliveries(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     published = gathers(app, pager)
@@ -234,7 +234,7 @@ async def test_one_that_carried_others_can_be_gathered_together_with_them(
     assert [row[2:] for row in states()] == [("sent", None), *[("skipped", f"told by delivery {first}")] * 2]
 
 
-async def test_one_that_is_sent_again_by_hand_is_told_by_nobody_else(
+async def test_a_requeued_delivery_is_not_sent_by_another_message(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     pager.answers = {"a": Retryable("busy", after=3600.0)}
@@ -252,7 +252,7 @@ async def test_one_that_is_sent_again_by_hand_is_told_by_nobody_else(
     assert [row[2] for row in states()] == ["sent", "sent"]
 
 
-async def test_many_that_are_sent_again_by_hand_wait_in_small_batches(
+async def test_many_requeued_deliveries_are_stored_in_small_batches(
     app: Sereno, connection: psycopg.Connection
 ) -> None:
     published = app.event("tender.published", Tender, channels=[in_app])
@@ -265,7 +265,7 @@ async def test_many_that_are_sent_again_by_hand_wait_in_small_batches(
     assert sizes == [(50,), (100,), (100,)]
 
 
-async def test_what_is_gathered_is_found_by_an_index_of_its_own(
+async def test_collected_deliveries_are_found_by_their_own_index(
     app: Sereno, connection: psycopg.Connection, pager: Pager
 ) -> None:
     await people(app, "a")
@@ -276,11 +276,11 @@ async def test_what_is_gathered_is_found_by_an_index_of_its_own(
     )
     connection.execute("analyze sereno.deliveries")
     event = one(connection, "select id from sereno.events")
-    for noun, name, values in (
+    for file, name, values in (
         ("notifications/deliveries/store", "gather", {"ids": numbers(connection)[:1], "job": JOB}),
         ("notifications/events", "fan_out", {"event": event, "size": 5000, "sizes": "{}"}),
     ):
-        found = accesses(plan(connection, noun, name, values), "deliveries")
+        found = accesses(plan(connection, file, name, values), "deliveries")
         assert "Seq Scan" not in {access.how for access in found}, name
-        indexes = {node.get("Index Name") for node in nodes(plan(connection, noun, name, values))}
+        indexes = {node.get("Index Name") for node in nodes(plan(connection, file, name, values))}
         assert "deliveries_gathered" in indexes, name

@@ -1,4 +1,4 @@
-"""What an outcome means for a delivery."""
+"""Maps outcomes to transitions of deliveries."""
 
 from random import Random
 from typing import Any
@@ -24,7 +24,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "attempt", "policy", "said"),
+    ("outcome", "attempt", "policy", "expected"),
     [
         (Sent("p1"), 1, POLICY, {"state": "sent", "provider_id": "p1", "receipt_in": 900.0}),
         (Sent(), 1, POLICY, {"state": "sent", "receipt_in": None}),
@@ -37,14 +37,16 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         (Down("denied"), 9, POLICY, {"state": "pending", "refund": True, "due_in": None}),
     ],
 )
-def test_each_outcome_has_one_meaning(outcome: Outcome, attempt: int, policy: Policy, said: dict[str, Any]) -> None:
+def test_each_outcome_has_one_transition(
+    outcome: Outcome, attempt: int, policy: Policy, expected: dict[str, Any]
+) -> None:
     transition = judge(7, attempt, outcome, policy, CHANCE)
     assert transition.id == 7
-    assert {name: getattr(transition, name) for name in said} == said
+    assert {name: getattr(transition, name) for name in expected} == expected
 
 
 @given(outcomes, st.integers(1, 5), st.sampled_from([POLICY, PARKED]))
-def test_every_verdict_is_a_legal_step_from_sending(outcome: Outcome, attempt: int, policy: Policy) -> None:
+def test_every_transition_is_legal_from_sending(outcome: Outcome, attempt: int, policy: Policy) -> None:
     transition = judge(1, attempt, outcome, policy, CHANCE)
     assert transition.state in TRANSITIONS["sending"]
     if transition.state in ENDED:
@@ -52,20 +54,20 @@ def test_every_verdict_is_a_legal_step_from_sending(outcome: Outcome, attempt: i
 
 
 @given(st.integers(1, 2), st.none() | st.floats(0, 1e6))
-def test_nobody_comes_back_earlier_than_the_provider_or_the_policy_said(attempt: int, after: float | None) -> None:
+def test_no_retry_is_earlier_than_the_provider_or_the_policy_requires(attempt: int, after: float | None) -> None:
     transition = judge(1, attempt, Retryable("busy", after=after), POLICY, CHANCE)
     assert transition.due_in is not None
     assert transition.due_in >= max(POLICY.delays[attempt - 1], min(after or 0.0, LONGEST_AFTER))
 
 
-def test_whatever_a_provider_says_can_be_written() -> None:
+def test_any_text_of_a_provider_can_be_stored() -> None:
     transition = judge(1, 1, Failed("a\x00b", "\ud800" + "x" * 10_000), POLICY, CHANCE)
     assert transition.code == "a\N{REPLACEMENT CHARACTER}b"
     assert transition.message == "?" + "x" * 499
 
 
-def test_what_has_ended_goes_back_to_work_by_hand_alone() -> None:
-    # What was gathered into another's message is the exception: it ends as that one does.
+def test_ended_deliveries_return_to_pending_only() -> None:
+    # Deliveries collected into another message are the exception: they get its state.
     assert {after for state in ENDED - {"skipped"} for after in TRANSITIONS[state]} <= {"pending"}
     assert TRANSITIONS["skipped"] - {"pending"} <= ENDED
     assert all(after in TRANSITIONS for afters in TRANSITIONS.values() for after in afters)

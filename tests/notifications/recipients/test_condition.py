@@ -1,4 +1,4 @@
-"""A condition on a payload: what holds, what does not, and what is refused."""
+"""Conditions on payloads: which hold, which do not, and which are refused."""
 
 from decimal import Decimal
 from typing import Any
@@ -69,7 +69,7 @@ TENDER = {
         {"region": "RM", "not": {"urgent": False}, "any": [{"tags": "roads"}]},
     ],
 )
-def test_it_holds(condition: dict[str, Any]) -> None:
+def test_conditions_that_hold(condition: dict[str, Any]) -> None:
     assert holds(condition, TENDER)
     assert not condition or not holds({"not": condition}, TENDER)
 
@@ -101,13 +101,13 @@ def test_it_holds(condition: dict[str, Any]) -> None:
         {"any": [{"region": "V"}, {"amount": {"min": 9000}}]},
     ],
 )
-def test_it_does_not_hold(condition: dict[str, Any]) -> None:
+def test_conditions_that_do_not_hold(condition: dict[str, Any]) -> None:
     assert not holds(condition, TENDER)
     assert holds({"not": condition}, TENDER)
 
 
 @pytest.mark.parametrize("payload", [None, 5, "region", [], {}, [[{"region": "RM"}]], {"region": {"region": "RM"}}])
-def test_a_payload_without_it_is_no_error(payload: Any) -> None:
+def test_a_payload_without_the_field_is_not_an_error(payload: Any) -> None:
     assert not holds({"region": "RM"}, payload)
     assert not holds({"region": {"exists": True, "contains": "R", "min": "A"}}, payload)
 

@@ -1,4 +1,4 @@
-"""A filter that SQL compiles means what it means in Python, and is refused where Python refuses it."""
+"""A filter compiled by SQL means the same as in Python, and is refused where Python refuses it."""
 
 import json
 import unicodedata
@@ -23,8 +23,8 @@ from tests.facts import one
 from tests.notifications.recipients.test_condition_sql import Chance, Pair, payloads, text
 
 
-def answers(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | None]:
-    """What PostgreSQL says, of filters that it has compiled itself."""
+def results_of(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | None]:
+    """Return the results of PostgreSQL for filters that it compiled itself."""
     found: list[bool | None] = one(
         connection,
         "select json_agg(jsonb_path_match(pair -> 1, sereno.condition(pair -> 0)) order by number)"
@@ -35,7 +35,7 @@ def answers(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | No
 
 
 def refused(connection: psycopg.Connection, condition: Any) -> str | None:
-    """What it complains of, or None."""
+    """Return the error message, or None."""
     try:
         one(connection, "select sereno.condition(%s::jsonb)", json.dumps(condition, ensure_ascii=False))
     except psycopg.errors.InvalidParameterValue as error:
@@ -43,7 +43,7 @@ def refused(connection: psycopg.Connection, condition: Any) -> str | None:
     return None
 
 
-def test_thousands_of_conditions_mean_the_same_in_both(connection: psycopg.Connection) -> None:
+def test_random_conditions_mean_the_same_in_sql_and_python(connection: psycopg.Connection) -> None:
     for seed in range(100):
         chance = Chance(seed)
         pairs: list[Pair] = []
@@ -51,7 +51,7 @@ def test_thousands_of_conditions_mean_the_same_in_both(connection: psycopg.Conne
             values = chance.few()
             condition = chance.condition(values)
             pairs += [(condition, chance.payload(values)) for _ in range(5)]
-        assert answers(connection, pairs) == [holds(*pair) for pair in pairs]
+        assert results_of(connection, pairs) == [holds(*pair) for pair in pairs]
 
 
 scalar = (
@@ -73,7 +73,7 @@ conditions = st.recursive(
 
 @settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conditions, payloads)
-def test_any_condition_is_refused_by_both_or_means_the_same(
+def test_any_condition_is_refused_by_both_or_means_the_same_in_both(
     connection: psycopg.Connection, condition: dict[str, Any], payload: Any
 ) -> None:
     try:
@@ -84,7 +84,7 @@ def test_any_condition_is_refused_by_both_or_means_the_same(
         assert refused(connection, condition) is None
         found = [payload, *({key: payload} for key in condition), *({key: [value]} for key, value in condition.items())]
         pairs: list[Pair] = [(condition, each) for each in found]
-        assert answers(connection, pairs) == [holds(*pair) for pair in pairs]
+        assert results_of(connection, pairs) == [holds(*pair) for pair in pairs]
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -129,12 +129,12 @@ def nested(depth: int) -> dict[str, Any]:
         ({"a": "ñ" * LONGEST}, f"at most {LONGEST} are possible"),
     ],
 )
-def test_what_python_refuses_sql_refuses_too(connection: psycopg.Connection, condition: Any, complaint: str) -> None:
+def test_sql_refuses_what_python_refuses(connection: psycopg.Connection, condition: Any, complaint: str) -> None:
     with pytest.raises(InvalidArguments):
         compile_condition(condition)
-    said = refused(connection, condition)
-    assert said is not None
-    assert complaint in said
+    message = refused(connection, condition)
+    assert message is not None
+    assert complaint in message
 
 
 def test_the_bounds_themselves_are_allowed(connection: psycopg.Connection) -> None:
@@ -167,6 +167,6 @@ def test_every_letter_has_the_cases_that_python_knows(connection: psycopg.Connec
         wanted = json.loads(compile_condition({"a": {"contains": letter}}).partition("like_regex ")[2].rstrip(")"))
         if pattern != wanted:
             wrong.append(letter)
-    # A Python with a newer Unicode knows letters that were not there yet.
+    # A newer version of Unicode in Python has additional letters.
     assert unicodedata.unidata_version > "14.0.0" or wrong == []
     assert len(wrong) < 200

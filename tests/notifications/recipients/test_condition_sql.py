@@ -1,4 +1,4 @@
-"""A condition means the same in PostgreSQL and in Python, whatever is in it and whatever is in the payload."""
+"""A condition means the same in PostgreSQL and in Python, for any condition and any payload."""
 
 import json
 from collections import Counter
@@ -90,7 +90,7 @@ NAMES = ["a", "b", "not", "any", "$", 'x"y', "\\", "ñ", "it's", "*", "a b", "0"
 
 
 class Chance:
-    """Conditions and payloads from a few values, so that they often meet."""
+    """Random conditions and payloads from few values, so that they often match."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -148,8 +148,8 @@ class Chance:
         return self.random.choice([{"min": low}, {"max": high}, {"min": low, "max": high}])
 
 
-def answers(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | None]:
-    """What PostgreSQL says of each, in one statement; without `silent`, so that an error would be seen."""
+def results_of(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | None]:
+    """Return the results of PostgreSQL in one statement; without `silent`, so that an error shows."""
     rows = json.dumps([[compile_condition(condition), payload] for condition, payload in pairs], ensure_ascii=False)
     found: list[bool | None] = one(
         connection,
@@ -161,12 +161,12 @@ def answers(connection: psycopg.Connection, pairs: list[Pair]) -> list[bool | No
 
 
 def disagreements(connection: psycopg.Connection, pairs: list[Pair]) -> list[tuple[Pair, bool | None]]:
-    said = answers(connection, pairs)
-    assert len(said) == len(pairs)
-    return [(pair, answer) for pair, answer in zip(pairs, said, strict=True) if answer is not holds(*pair)]
+    found = results_of(connection, pairs)
+    assert len(found) == len(pairs)
+    return [(pair, answer) for pair, answer in zip(pairs, found, strict=True) if answer is not holds(*pair)]
 
 
-def test_thousands_of_conditions_mean_the_same_in_both(connection: psycopg.Connection) -> None:
+def test_random_conditions_mean_the_same_in_sql_and_python(connection: psycopg.Connection) -> None:
     seen: Counter[bool] = Counter()
     for seed in range(400):
         chance = Chance(seed)
@@ -192,7 +192,9 @@ payloads = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_text_and_number_means_the_same_in_both(connection: psycopg.Connection, data: st.DataObject) -> None:
+def test_any_text_and_number_means_the_same_in_sql_and_python(
+    connection: psycopg.Connection, data: st.DataObject
+) -> None:
     name = data.draw(text.filter(lambda name: name and "." not in name and name not in ("not", "any")))
     value = data.draw(scalar)
     other = data.draw(payloads)
@@ -229,15 +231,15 @@ def test_any_text_and_number_means_the_same_in_both(connection: psycopg.Connecti
         ({"a": {"contains": "a.c"}}, {"a": "abc"}),
     ],
 )
-def test_what_does_not_hold_is_false_and_its_negation_true(
+def test_a_condition_that_does_not_hold_is_false_and_its_negation_true(
     connection: psycopg.Connection, condition: dict[str, Any], payload: Any
 ) -> None:
     negated = {"not": condition}
-    assert answers(connection, [(condition, payload), (negated, payload)]) == [False, True]
+    assert results_of(connection, [(condition, payload), (negated, payload)]) == [False, True]
     assert (holds(condition, payload), holds(negated, payload)) == (False, True)
 
 
-def test_the_largest_condition_is_one_that_postgresql_can_run(connection: psycopg.Connection) -> None:
+def test_postgresql_can_run_the_largest_condition(connection: psycopg.Connection) -> None:
     many: dict[str, Any] = {"a": [1] * 800}
     assert LONGEST * 0.9 < len(compile_condition(many)) <= LONGEST
     wide: dict[str, Any] = {"any": [{f"k{number}": number} for number in range(MOST_CLAUSES)]}
@@ -245,16 +247,16 @@ def test_the_largest_condition_is_one_that_postgresql_can_run(connection: psycop
     for _ in range(DEEPEST - 1):
         deep = {"not": deep}
     pairs: list[Pair] = [(many, {"a": 1}), (many, {"a": 2}), (wide, {"k99": 99}), (wide, {}), (deep, {})]
-    assert answers(connection, pairs) == [True, False, True, False, False]
+    assert results_of(connection, pairs) == [True, False, True, False, False]
     assert disagreements(connection, pairs) == []
 
 
-def test_a_stored_condition_reads_back_as_one_that_means_the_same(connection: psycopg.Connection) -> None:
+def test_a_stored_condition_means_the_same_when_read_back(connection: psycopg.Connection) -> None:
     chance = Chance(1)
     for _ in range(200):
         few = chance.few()
         condition, payload = chance.condition(few), chance.payload(few)
         written = one(connection, "select %s::jsonpath::text", compile_condition(condition))
         body = json.dumps(payload)
-        said = one(connection, "select jsonb_path_match(%s, %s::jsonpath, silent => true)", body, written)
-        assert said is holds(condition, payload)
+        found = one(connection, "select jsonb_path_match(%s, %s::jsonpath, silent => true)", body, written)
+        assert found is holds(condition, payload)

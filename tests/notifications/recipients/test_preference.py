@@ -32,7 +32,7 @@ ORDER = ["", "h", "c", "ch", "e", "eh", "ec", "ech"]
 LADDER = [*ORDER, *(f"r{names}" for names in ORDER)]
 
 
-def test_every_combination_of_names_has_its_own_place() -> None:
+def test_every_combination_of_names_has_a_unique_specificity() -> None:
     numbers = [specificity(row(names)) for names in LADDER]
     assert numbers == sorted(set(numbers))
     assert (specificity(row("r")), specificity(row("e")), specificity(row("c")), specificity(row("h"))) == (
@@ -45,14 +45,14 @@ def test_every_combination_of_names_has_its_own_place() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(a, b) for a, b in product(range(16), repeat=2) if a < b])
-def test_the_more_specific_row_decides_in_whatever_order_they_come(low: int, high: int) -> None:
+def test_the_more_specific_row_decides_in_any_order(low: int, high: int) -> None:
     off, on = row(LADDER[low], wanted=False), row(LADDER[high], wanted=True)
     for choice in (chosen(off, on), chosen(on, off)):
         assert choice.wanted is True
         assert choice.wanted_by is on
 
 
-def test_each_aspect_is_taken_from_the_row_that_speaks_of_it() -> None:
+def test_each_aspect_is_decided_by_the_most_specific_row_that_sets_it() -> None:
     wanted, condition, quiet = (
         row("rh", wanted=True),
         row("c", condition={"amount": {"min": 5}}),
@@ -64,13 +64,13 @@ def test_each_aspect_is_taken_from_the_row_that_speaks_of_it() -> None:
     assert (choice.quiet, choice.quiet_by) == ((NIGHT,), quiet)
 
 
-def test_off_no_condition_and_no_quiet_hours_do_say_something() -> None:
+def test_off_and_empty_values_are_values() -> None:
     default = row("e", wanted=True, condition={"a": 1}, quiet=[NIGHT, NOON])
     choice = chosen(default, row("r", wanted=False, condition={}, quiet=[]))
     assert (choice.wanted, choice.condition, choice.quiet) == (False, {}, ())
 
 
-def test_a_row_for_something_else_is_not_asked() -> None:
+def test_a_row_for_another_scope_is_ignored() -> None:
     others = [Preference(event="lost", wanted=False), Preference(category="x", wanted=False)]
     others += [Preference(channel="email", wanted=False), Preference(event="paid", channel="email", wanted=False)]
     assert chosen(*others) == Choice()
@@ -78,49 +78,49 @@ def test_a_row_for_something_else_is_not_asked() -> None:
     assert chosen() == Choice()
 
 
-def test_of_two_rows_that_name_the_same_the_later_one_counts() -> None:
+def test_of_two_rows_with_the_same_names_the_later_one_wins() -> None:
     assert chosen(row("r", wanted=True), row("r", wanted=False)).wanted is False
 
 
 @given(st.permutations(LADDER), st.lists(st.sampled_from([None, True, False]), min_size=16, max_size=16))
-def test_the_highest_number_that_speaks_decides(names: list[str], said: list[bool | None]) -> None:
-    rows = [row(each, wanted=wanted) for each, wanted in zip(names, said, strict=True)]
+def test_the_highest_specificity_decides(names: list[str], wanted_values: list[bool | None]) -> None:
+    rows = [row(each, wanted=wanted) for each, wanted in zip(names, wanted_values, strict=True)]
     speaking = [each for each in rows if each.wanted is not None]
     best = max(speaking, key=specificity, default=None)
     assert chosen(*rows).wanted_by is best
 
 
-def test_it_is_delivered_unless_somebody_says_otherwise() -> None:
+def test_events_are_wanted_by_default_unless_opt_in() -> None:
     assert decide(Choice(), payload={}, critical=False) == Decision()
     assert decide(Choice(), payload={}, critical=False).wanted
     assert str(decide(Choice(), payload={}, critical=False)) == "wanted"
-    unasked = decide(Choice(), payload={}, critical=False, default_wanted=False)
-    assert (unasked.wanted, unasked.reason, unasked.by) == (False, "preference off", None)
+    opt_in = decide(Choice(), payload={}, critical=False, default_wanted=False)
+    assert (opt_in.wanted, opt_in.reason, opt_in.by) == (False, "preference off", None)
     assert decide(chosen(row("r", wanted=True)), payload={}, critical=False, default_wanted=False).wanted
 
 
-def test_off_is_off_and_names_its_row() -> None:
+def test_a_preference_off_names_its_row() -> None:
     off = row("r", wanted=False, condition={"amount": 1})
     decision = decide(chosen(off), payload={"amount": 1}, critical=False)
     assert (decision.wanted, decision.reason, decision.by) == (False, "preference off", off)
     assert str(decision) == "skipped: preference off"
 
 
-def test_a_condition_decides_by_the_payload_and_names_its_row() -> None:
+def test_a_condition_that_does_not_hold_names_its_row() -> None:
     picky = row("r", condition={"amount": {"min": 1000}}, quiet=[NIGHT])
-    kept = decide(chosen(picky), payload={"amount": 1000}, critical=False)
-    assert (kept.wanted, kept.by, kept.quiet) == (True, None, (NIGHT,))
+    passed = decide(chosen(picky), payload={"amount": 1000}, critical=False)
+    assert (passed.wanted, passed.by, passed.quiet) == (True, None, (NIGHT,))
     skipped = decide(chosen(picky), payload={"amount": 999}, critical=False)
     assert (skipped.wanted, skipped.reason, skipped.by, skipped.quiet) == (False, "condition", picky, ())
     assert str(skipped) == "skipped: condition"
 
 
-def test_critical_is_delivered_at_any_hour_whatever_the_preferences_say() -> None:
+def test_critical_events_ignore_preferences_and_quiet_hours() -> None:
     against = row("rech", wanted=False, condition={"amount": 1}, quiet=[NIGHT])
     assert decide(chosen(against), payload={}, critical=True, default_wanted=False) == Decision()
 
 
-def test_a_preference_survives_json() -> None:
+def test_a_preference_can_be_encoded_and_decoded() -> None:
     given = row("re", wanted=False, condition={"a": [1, "x"]}, quiet=[NIGHT, NOON])
     text = msgspec.json.encode(given)
     assert msgspec.json.decode(text, type=Preference) == given

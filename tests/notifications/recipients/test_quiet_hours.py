@@ -1,4 +1,4 @@
-"""Quiet hours: when they end, also where the clock is turned."""
+"""Quiet hours: when they end, also across clock changes."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ def local(zone_name: str, text: str, fold: int = 0) -> datetime:
 
 
 def until(quiet: QuietHours | list[QuietHours], zone_name: str, text: str, fold: int = 0) -> str | None:
-    """Local times in and out."""
+    """Local times in, local times out."""
     end = quiet_until(quiet, zone_name, local(zone_name, text, fold))
     if end is None:
         return None
@@ -44,7 +44,7 @@ def until(quiet: QuietHours | list[QuietHours], zone_name: str, text: str, fold:
         ("2026-06-02 12:00", None),
     ],
 )
-def test_a_night_ends_in_the_morning_of_the_recipients_own_clock(text: str, end: str | None) -> None:
+def test_a_night_ends_in_the_morning_of_the_recipients_zone(text: str, end: str | None) -> None:
     assert until(NIGHT, "America/Santiago", text) == end
 
 
@@ -90,13 +90,11 @@ def test_spans_that_touch_or_overlap_are_one() -> None:
         (QuietHours("03:30", "06:00"), "2026-10-25 03:15", 1, "Sun 2026-10-25 06:00 EET"),
     ],
 )
-def test_where_the_clock_is_turned_the_first_instant_counts(
-    quiet: QuietHours, text: str, fold: int, end: str | None
-) -> None:
+def test_at_a_clock_change_the_first_instant_counts(quiet: QuietHours, text: str, fold: int, end: str | None) -> None:
     assert until(quiet, "Europe/Riga", text, fold) == end
 
 
-def test_a_night_at_a_midnight_that_does_not_exist_and_a_day_that_never_was() -> None:
+def test_missing_midnights_and_missing_days() -> None:
     # In Santiago the clock goes from 24:00 to 01:00; in Apia 2011-12-30 was left out.
     assert until(QuietHours("20:00", "00:00"), "America/Santiago", "2026-09-05 21:00") == "Sun 2026-09-06 01:00 -03"
     assert until(NIGHT, "Pacific/Apia", "2011-12-29 23:00") == "Sat 2011-12-31 08:00 +14"
@@ -104,14 +102,14 @@ def test_a_night_at_a_midnight_that_does_not_exist_and_a_day_that_never_was() ->
     assert until(friday, "Pacific/Apia", "2011-12-31 00:00") is None
 
 
-def test_a_span_that_began_tomorrow_before_the_clock_went_back_to_today() -> None:
+def test_a_span_that_began_before_the_clock_was_set_back_over_midnight() -> None:
     # In St. John's, one minute after midnight became 23:01 of the day before.
     sunday = QuietHours("00:00", "06:00", days=["sunday"])
     assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 0) is None
     assert until(sunday, "America/St_Johns", "2010-11-06 23:30", 1) == "Sun 2010-11-07 06:00 NST"
 
 
-def test_a_week_whose_only_gap_falls_out_is_not_waited_through_twice() -> None:
+def test_a_delivery_waits_at_most_one_week_if_a_clock_change_removes_the_gap() -> None:
     # Open on Sundays from 03:00 to 04:00, and on this Sunday there is no such hour.
     days = [day for day in DAYS if day != "sunday"]
     spans = [QuietHours("04:00", "03:00", days=days), QuietHours("04:00", "03:00", days=["sunday"])]
@@ -141,7 +139,7 @@ def is_endless(spans: list[QuietHours]) -> bool:
 
 
 def instants(chance: Random, zone_name: str) -> Iterator[datetime]:
-    """Around the changes of the clock, and anywhere."""
+    """Yield instants around clock changes, and random ones."""
     at = instant(datetime(2010, 1, 1, tzinfo=UTC))
     changes = []
     while (at := zone(zone_name).segment(at).end) < min(FOREVER, instant(datetime(2030, 1, 1, tzinfo=UTC))):
@@ -171,13 +169,13 @@ def test_the_end_is_later_not_quiet_and_not_far(seed: int, zone_name: str) -> No
         assert at < end <= at + timedelta(days=8)
         again = quiet_until(spans, zone_name, end)
         assert again is None or again - at > timedelta(days=8)
-        # All the way there is quiet, and leads to the same end.
+        # The whole time until then is quiet, and leads to the same end.
         middle = at + (end - at) * chance.random()
         assert quiet_until(spans, zone_name, middle) == end or again is not None
 
 
 def walls(zone_name: str, at: datetime) -> list[tuple[datetime, datetime]]:
-    """Each minute from three days before, with what the clock on the wall shows."""
+    """Return each minute of the last three days with its local time."""
     start = (at - timedelta(days=3)).replace(second=0, microsecond=0)
     info = zone(zone_name).info
     minutes = (start + number * MINUTE for number in range(3 * 1440 + 2))
@@ -185,7 +183,7 @@ def walls(zone_name: str, at: datetime) -> list[tuple[datetime, datetime]]:
 
 
 def is_quiet(spans: list[QuietHours], zone_name: str, at: datetime) -> bool:
-    """A slow model: a watchman who looks at the clock each minute, and knows nothing of offsets."""
+    """A slow model that checks the local time each minute, without offsets."""
     seen = walls(zone_name, at)
     latest = max(wall for _, wall in seen)
     midnight = seen[-1][1].replace(hour=0, minute=0)
@@ -199,7 +197,7 @@ def is_quiet(spans: list[QuietHours], zone_name: str, at: datetime) -> bool:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["Europe/Riga", "America/Santiago", "Pacific/Apia", "America/St_Johns"]))
-def test_it_agrees_with_a_watchman_who_looks_at_the_clock_each_minute(seed: int, zone_name: str) -> None:
+def test_it_agrees_with_a_model_that_checks_each_minute(seed: int, zone_name: str) -> None:
     chance = Random(seed)
     spans = spans_of(chance)
     if is_endless(spans):
@@ -212,7 +210,7 @@ def test_it_agrees_with_a_watchman_who_looks_at_the_clock_each_minute(seed: int,
             assert is_quiet(spans, zone_name, end - MINUTE)
 
 
-def test_equal_spans_have_one_spelling() -> None:
+def test_equal_spans_are_equal_json() -> None:
     one, other = QuietHours("9:00", " 17:30 ", ["Sun", "monday"]), QuietHours("09:00", "17:30", {"MONDAY", "sunday"})
     assert one == other
     assert hash(one) == hash(other)

@@ -1,4 +1,4 @@
-"""What people say: preferences that change in part, addresses they unsubscribe, links they follow."""
+"""Recipients: partial changes of preferences, unsubscribed addresses, and unsubscribe links."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from sereno.settings import LONGEST_PUBLIC_URL
 from tests.facts import one
 
 SECRET = "s" * 32
-HOME = "https://post.example.com"
+HOME = "https://notify.example.com"
 NIGHT = QuietHours("22:00", "08:00")
 
 Rows = list[tuple[Any, ...]]
@@ -30,7 +30,7 @@ def rows(connection: psycopg.Connection) -> Rows:
 # Preferences
 
 
-def test_what_is_given_changes_and_what_is_left_out_stays(app: Sereno, connection: psycopg.Connection) -> None:
+def test_given_aspects_change_and_omitted_ones_stay(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada")
     app.recipients.prefer("ada", event="e", wanted=False)
     app.recipients.prefer("ada", event="e", quiet=NIGHT)
@@ -46,7 +46,7 @@ def test_what_is_given_changes_and_what_is_left_out_stays(app: Sereno, connectio
     assert rows(connection)[0] == (None, "e", None, True, None, None, True)
 
 
-async def test_a_row_that_says_nothing_any_more_is_gone(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_preference_without_aspects_is_deleted(app: Sereno, connection: psycopg.Connection) -> None:
     await app.recipients.aupsert("ada", tenant="acme")
     for key in ("ada", None):
         await app.recipients.aprefer(key, tenant="acme", category="c", wanted=False, quiet=[], condition={})
@@ -56,7 +56,7 @@ async def test_a_row_that_says_nothing_any_more_is_gone(app: Sereno, connection:
         assert rows(connection) == []
 
 
-def test_saying_nothing_writes_nothing(app: Sereno, connection: psycopg.Connection) -> None:
+def test_a_preference_without_aspects_is_not_stored(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada")
     app.recipients.prefer("ada", event="e")
     app.recipients.prefer("ada", event="e", wanted=None)
@@ -65,10 +65,10 @@ def test_saying_nothing_writes_nothing(app: Sereno, connection: psycopg.Connecti
     app.recipients.prefer("ada", event="e")
     assert len(rows(connection)) == 1
     with pytest.raises(InvalidArguments, match="no recipient"):
-        app.recipients.prefer("nobody", wanted=None)
+        app.recipients.prefer("missing", wanted=None)
 
 
-def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.Connection) -> None:
+def test_invalid_preferences_are_refused(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada")
     wrong: list[dict[str, Any]] = [{"wanted": "no"}, {"event": ""}, {"quiet": "night"}, {"condition": []}]
     for wish in wrong:
@@ -82,22 +82,20 @@ def test_what_makes_no_sense_is_refused(app: Sereno, connection: psycopg.Connect
 # Addresses
 
 
-def test_an_address_is_unsubscribed_in_whatever_spelling(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_address_is_unsubscribed_in_any_spelling(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada", {"email": ["Old@EXAMPLE.org", "b@example.org"], "fax": "1" * 1500})
     app.channels.add(Email())
     app.recipients.upsert("ada", {"email": "New@EXAMPLE.org"})
     assert app.recipients.unsubscribe("ada", "email", "New@Example.ORG")
     assert app.recipients.unsubscribe("ada", "email", "Old@EXAMPLE.org")
     assert app.recipients.unsubscribe("ada", "fax", "1" * 1500)
-    assert not app.recipients.unsubscribe("ada", "email", "nobody@example.org")
+    assert not app.recipients.unsubscribe("ada", "email", "missing@example.org")
     assert one(connection, "select array_agg(address) from sereno.addresses where state = 'active'") == [
         "b@example.org"
     ]
 
 
-def test_an_address_that_the_channel_would_refuse_today_can_be_unsubscribed(
-    app: Sereno, connection: psycopg.Connection
-) -> None:
+def test_an_address_that_is_no_longer_valid_can_be_unsubscribed(app: Sereno, connection: psycopg.Connection) -> None:
     app.recipients.upsert("ada", {"email": "no mail at all"})
     app.channels.add(Email())
     assert app.recipients.unsubscribe("ada", "email", "no mail at all", reason="a letter")
@@ -126,7 +124,7 @@ def link(app: Sereno, connection: psycopg.Connection, category: str | None = Non
 
 
 def choice(connection: psycopg.Connection, category: str, event: str, channel: str) -> bool | None:
-    """As it is decided when something is about to leave."""
+    """Return the decision as it is made before sending."""
     found = connection.execute(
         "select wanted from sereno.recipients r, sereno.choice(r.id, r.tenant, %s, %s, %s) where r.key = 'ada'",
         [category, event, channel],
@@ -135,7 +133,7 @@ def choice(connection: psycopg.Connection, category: str, event: str, channel: s
     return bool(found[0]) if found[0] is not None else None
 
 
-def test_a_link_needs_both_settings_an_address_and_something_to_end(app: Sereno) -> None:
+def test_a_link_needs_both_settings_and_an_address_and_is_not_critical(app: Sereno) -> None:
     links = UnsubscribeLinks(app.database)
     assert links.link(None, "ada", "email", 1, "news") is None
     app.override(public_url=HOME)
@@ -147,14 +145,14 @@ def test_a_link_needs_both_settings_an_address_and_something_to_end(app: Sereno)
     assert links.link(None, "a" * 500, "email", 1, "news") is None
 
 
-def test_the_longest_link_fits_into_a_mail(app: Sereno) -> None:
+def test_the_longest_link_fits_into_an_email_header(app: Sereno) -> None:
     from sereno.channels.email import _URL  # noqa: PLC0415 - what the channel takes
 
     url = "https://example.com/" + "a" * (LONGEST_PUBLIC_URL - 20)
     assert _URL.fullmatch(url + PATH + "a" * LONGEST_TOKEN)
 
 
-def test_a_link_without_a_category_ends_the_address(linked: Sereno, connection: psycopg.Connection) -> None:
+def test_a_link_without_a_category_unsubscribes_the_address(linked: Sereno, connection: psycopg.Connection) -> None:
     token = link(linked, connection)
     assert linked.recipients.unsubscribe_with(token)
     states = "select address, state, reason, changed_at from sereno.addresses order by address"
@@ -168,7 +166,9 @@ def test_a_link_without_a_category_ends_the_address(linked: Sereno, connection: 
     assert rows(connection) == []
 
 
-async def test_a_link_with_a_category_ends_that_by_that_channel(linked: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_link_with_a_category_turns_it_off_on_its_channel(
+    linked: Sereno, connection: psycopg.Connection
+) -> None:
     token = link(linked, connection, "news")
     await linked.recipients.aprefer("ada", tenant="acme", category="news", channel="email", wanted=True, quiet=NIGHT)
     for _ in range(2):
@@ -182,7 +182,7 @@ async def test_a_link_with_a_category_ends_that_by_that_channel(linked: Sereno, 
 
 @pytest.mark.parametrize("category", [None, "news"])
 @pytest.mark.parametrize("channel", [None, "email"])
-def test_who_had_asked_for_the_event_by_name_is_heard_too(
+def test_a_link_also_turns_off_a_preference_for_the_event(
     linked: Sereno, connection: psycopg.Connection, category: str | None, channel: str | None
 ) -> None:
     people = linked.recipients
@@ -194,14 +194,16 @@ def test_who_had_asked_for_the_event_by_name_is_heard_too(
     assert choice(connection, "news", "alarm", "email") is True
 
 
-def test_in_the_callers_own_transaction(linked: Sereno, connection: psycopg.Connection, database_url: str) -> None:
+def test_a_link_is_applied_in_the_callers_transaction(
+    linked: Sereno, connection: psycopg.Connection, database_url: str
+) -> None:
     with psycopg.connect(database_url) as own:
         assert linked.recipients.unsubscribe_with(link(linked, connection), conn=own)
         own.rollback()
     assert one(connection, "select count(*) from sereno.addresses where state <> 'active'") == 0
 
 
-def test_a_link_of_somebody_who_is_gone_changes_nothing(linked: Sereno, connection: psycopg.Connection) -> None:
+def test_a_link_of_a_deleted_recipient_changes_nothing(linked: Sereno, connection: psycopg.Connection) -> None:
     tokens = [link(linked, connection), link(linked, connection, "news")]
     linked.recipients.upsert("ada", {"email": "ada@example.org"}, tenant="other")
     linked.recipients.delete("ada", tenant="acme")
@@ -210,7 +212,7 @@ def test_a_link_of_somebody_who_is_gone_changes_nothing(linked: Sereno, connecti
     assert rows(connection) == []
 
 
-def test_an_id_of_somebody_elses_address_changes_nothing(linked: Sereno, connection: psycopg.Connection) -> None:
+def test_the_id_of_another_recipients_address_changes_nothing(linked: Sereno, connection: psycopg.Connection) -> None:
     linked.recipients.upsert("bob", {"email": "bob@example.org"}, tenant="acme")
     number = one(connection, "select id from sereno.addresses where address = 'bob@example.org'")
     token = make_token(SECRET, Unsubscribe("acme", "ada", "email", number))
@@ -219,7 +221,7 @@ def test_an_id_of_somebody_elses_address_changes_nothing(linked: Sereno, connect
     assert one(connection, "select count(*) from sereno.addresses where state <> 'active'") == 0
 
 
-def test_a_bad_link_is_refused_kindly(linked: Sereno, connection: psycopg.Connection) -> None:
+def test_an_invalid_link_is_refused_with_a_helpful_message(linked: Sereno, connection: psycopg.Connection) -> None:
     token = link(linked, connection)
     for wrong in ("", "x", token[:-1], token + "A", "é", token.swapcase()):
         with pytest.raises(InvalidArguments, match="not valid"):

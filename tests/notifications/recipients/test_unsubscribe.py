@@ -1,4 +1,4 @@
-"""Tokens of links to unsubscribe: what was made can be read, and nothing else."""
+"""Tokens of unsubscribe links: only unchanged tokens can be read."""
 
 import base64
 import string
@@ -33,7 +33,7 @@ def made(about: Unsubscribe) -> str:
 
 
 @given(abouts)
-def test_what_was_made_can_be_read(about: Unsubscribe) -> None:
+def test_a_token_can_be_read(about: Unsubscribe) -> None:
     token = made(about)
     assert read_token(SECRET, token) == about
     assert set(token) <= set(ALPHABET)
@@ -77,12 +77,12 @@ def test_another_secret_is_refused(about: Unsubscribe) -> None:
 
 
 @given(st.text(max_size=200) | st.text(ALPHABET, max_size=2 * LONGEST_TOKEN))
-def test_garbage_is_refused_kindly(token: str) -> None:
+def test_invalid_tokens_are_refused_with_a_helpful_message(token: str) -> None:
     with pytest.raises(InvalidArguments, match="open it again from the message"):
         read_token(SECRET, token)
 
 
-def test_it_is_compact_and_has_a_bound() -> None:
+def test_a_token_is_compact_and_bounded() -> None:
     assert len(made(Unsubscribe(None, "user:7", "email", 4711, "news", "letter.weekly"))) < 80
     assert make_token(SECRET, Unsubscribe(None, "k" * 500, "email", 1)) is None
     longest = max(

@@ -1,4 +1,4 @@
-"""Messages carry a link that ends them."""
+"""Messages carry an unsubscribe link."""
 
 import psycopg
 
@@ -6,10 +6,10 @@ from sereno import Content, Recipient, Sereno
 from tests.facts import auntil, one
 from tests.notifications.conftest import Pager, States, Tender
 
-HOME = "https://post.example.com"
+HOME = "https://notify.example.com"
 
 
-async def test_a_message_carries_a_link_that_ends_its_category(
+async def test_the_link_of_a_message_turns_off_its_category(
     app: Sereno, connection: psycopg.Connection, pager: Pager, states: States
 ) -> None:
     app.override(public_url=HOME, secret="s" * 32)

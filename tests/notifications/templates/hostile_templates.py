@@ -1,4 +1,4 @@
-"""Templates of somebody who means no good. Each of them must fail, soon, and with a sentence."""
+"""Hostile templates. Each must fail quickly, with an error message."""
 
 _SPACES = "{% set n = namespace(a=1) %}" + "{% set n = namespace(a=n, b=n) %}" * 40
 
@@ -135,7 +135,7 @@ _TUPLE = "{% set t = (1,) * 40000 %}"
 
 
 def _many(start: str, operation: str, count: int = 400) -> str:
-    """An operation on large values again and again, without a loop that would be counted."""
+    """Repeat an operation on large values, without a loop that would be counted."""
     return start + "{{ [" + f"{operation}, " * count + "1]|length }}"
 
 

@@ -1,6 +1,6 @@
-"""Renders every hostile template, without a deadline and with a limit on memory: a line of JSON for each.
+"""Renders every hostile template, without a deadline and with a memory limit: one line of JSON for each.
 
-A program of its own, so that a template that gets through its budget ends this process and not the tests.
+A separate program, so that a template that exceeds its budget ends this process and not the tests.
 """
 
 import json
@@ -19,7 +19,7 @@ MEMORY, CPU_SECONDS = 160 * 1024 * 1024, 1800
 PAYLOAD = {"x": "abc", "xs": [1, 2], "d": {"a": 1}}
 ANY_SENTENCE, PAID = r"e[,/]", r"it does too much|too large|at most"
 
-# By group: part, text, and what the failure says.
+# By group: part, text, and the expected error.
 GROUPS = {
     "texts": [("body", text, ANY_SENTENCE) for text in HOSTILE],
     "html": [("html", text, ANY_SENTENCE) for text in [*OUT_OF_THE_SANDBOX, *TOO_LARGE]],
@@ -32,7 +32,7 @@ GROUPS = {
 
 
 class CountedBudget(sandbox_costs.Budget):
-    """The last one that was made."""
+    """Records the last budget that was created."""
 
     last: "CountedBudget | None" = None
 
@@ -48,11 +48,11 @@ def results(group: str) -> Iterator[dict[str, object]]:
         templates.use_rows({("e", "any", "", "", part): text})
         try:
             templates.render("e", "email", "pt-BR", None, PAYLOAD, Recipient(key="user:7", locale="pt-BR"))
-            said = "nothing: it was rendered"
+            message = "nothing: it was rendered"
         except TemplateFailed as error:
-            said = str(error)
+            message = str(error)
         budget = CountedBudget.last
-        yield {"said": said, "steps": 0 if budget is None else sandbox_costs.MOST_STEPS - budget._steps}
+        yield {"message": message, "steps": 0 if budget is None else sandbox_costs.MOST_STEPS - budget._steps}
         forget_compiled()
 
 

@@ -1,4 +1,4 @@
-"""Previews are rendered in a process of their own: what a template takes there, it does not take from the server."""
+"""Previews are rendered in a separate process, so a template cannot use up the resources of the server."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def rows(**parts: str) -> TemplateSet:
     return made
 
 
-def test_the_same_words_as_in_a_worker_and_nothing_is_compiled_here(tmp_path: Path) -> None:
+def test_a_preview_equals_the_message_of_a_worker_and_compiles_nothing_here(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "any.title.j2").write_text("{{ code }} of a file")
     (tmp_path / "e" / "email.body.j2").write_text("hidden by a row")
@@ -43,7 +43,7 @@ def test_the_same_words_as_in_a_worker_and_nothing_is_compiled_here(tmp_path: Pa
     assert made == words.render("e", "email", "pt-BR", None, {"code": "é<"}, ADA)
 
 
-def test_no_words_and_wrong_words() -> None:
+def test_missing_and_invalid_templates() -> None:
     assert render_apart(TemplateSet(None), "e", "email", {}, ADA) is None
     with pytest.raises(TemplateFailed, match=r"row e/any\.body, line 2: 'nme' is undefined"):
         render_apart(rows(body="Dear\n{{ nme }}"), "e", "email", {}, ADA)
@@ -51,12 +51,12 @@ def test_no_words_and_wrong_words() -> None:
         render_apart(rows(body=UNPAID[0]), "e", "email", {}, ADA)
 
 
-def test_a_process_that_takes_too_long_is_ended() -> None:
+def test_a_process_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(TemplateFailed, match="it takes too long"):
         render_apart(rows(body="x"), "e", "email", {}, ADA, seconds=0.0)
 
 
-def test_no_more_than_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_process, "TURN_SECONDS", 0.0)
     for _ in range(render_process.MOST_AT_ONCE):
         assert render_process._slots.acquire(blocking=False)
@@ -70,24 +70,24 @@ def test_no_more_than_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.body == "x"
 
 
-def test_the_environment_of_the_server_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its secrets are in it."""
+def test_the_process_does_not_get_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It contains secrets."""
     seen: list[dict[str, str]] = []
     run = subprocess.run
 
-    def look(*args: Any, **named: Any) -> Any:
+    def spy(*args: Any, **named: Any) -> Any:
         seen.append(named["env"])
         return run(*args, **named)
 
     monkeypatch.setenv("SERENO_SECRET", "hunter2")
-    monkeypatch.setattr(subprocess, "run", look)
+    monkeypatch.setattr(subprocess, "run", spy)
     assert render_apart(rows(body="x"), "e", "email", {}, ADA) is not None
     assert [key for key in seen[0] if "SERENO" in key] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
-    ("deed", "said"),
+    ("deed", "expected"),
     [
         ("x = bytearray(300 * 1024 * 1024)", "MemoryError"),
         ("while True: pass", ""),
@@ -95,11 +95,11 @@ def test_the_environment_of_the_server_stays_there(monkeypatch: pytest.MonkeyPat
     ],
     ids=["memory", "cpu", "files"],
 )
-def test_the_limits_of_the_process(tmp_path: Path, deed: str, said: str) -> None:
+def test_the_process_has_limits(tmp_path: Path, deed: str, expected: str) -> None:
     code = f"from sereno.notifications.templates.render_process import limit; limit(cpu=1)\n{deed}\nprint('survived')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.returncode != 0
-    assert said in ended.stderr
+    assert expected in ended.stderr
     assert "survived" not in ended.stdout
 
 
@@ -130,7 +130,7 @@ def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize(
-    ("text", "cpu_seconds", "template", "said"),
+    ("text", "cpu_seconds", "template", "expected"),
     [
         (LARGE_TO_COMPILE, 60, "row b/any.body", "it takes too much memory"),
         (SLOW_TO_COMPILE, 1, "b", render_process.ENDED),
@@ -138,19 +138,19 @@ def test_lint_finds_the_same_in_a_process_and_nothing_is_compiled_here(tmp_path:
     ids=["memory", "cpu"],
 )
 def test_a_template_that_takes_too_much_is_a_finding_and_the_others_are_checked(
-    text: str, cpu_seconds: int, template: str, said: str
+    text: str, cpu_seconds: int, template: str, expected: str
 ) -> None:
     words = TemplateSet(None)
     texts = {"a": "{{ x }}", "b": text, "c": "{{ nme }}"}
     words.use_rows({(event, "any", "", "", "body"): words for event, words in texts.items()})
     found = lint_apart(words, None, None, {"a": {"x": 1}, "c": {}}, cpu_seconds=cpu_seconds)
     assert [(finding.level, finding.template, finding.message) for finding in found] == [
-        ("error", template, said),
+        ("error", template, expected),
         ("error", "c by any", "row c/any.body, line 1: 'nme' is undefined"),
     ]
 
 
-def test_a_lint_that_is_late_says_what_it_did_not_check() -> None:
+def test_a_lint_that_times_out_names_the_unchecked_events() -> None:
     words = TemplateSet(None)
     words.use_rows({(event, "any", "", "", "body"): "x" for event in ("a", "b", "c")})
     (found,) = lint_apart(words, seconds=0.0)
@@ -158,7 +158,7 @@ def test_a_lint_that_is_late_says_what_it_did_not_check() -> None:
     assert found.message.startswith("not checked")
 
 
-def test_a_text_is_compiled_in_a_process() -> None:
+def test_a_template_is_compiled_in_a_process() -> None:
     before = templates._made.cache_info().misses
     compile_apart("name", "{{ code }}", is_html=True)
     with pytest.raises(TemplateFailed, match="name, line 1: unexpected end of template"):
@@ -171,8 +171,8 @@ def test_a_text_is_compiled_in_a_process() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
-def test_a_text_that_takes_too_much_to_compile_is_refused() -> None:
-    """In the server it took 270 MB and kept them."""
+def test_a_template_that_takes_too_much_to_compile_is_refused() -> None:
+    """In the server it took 270 MB and never freed them."""
     with pytest.raises(TemplateFailed, match="too much memory"):
         compile_apart("name", LARGE_TO_COMPILE, is_html=False)
 

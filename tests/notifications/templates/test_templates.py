@@ -1,4 +1,4 @@
-"""Templates: which one counts, what it says, and what a hostile one can do."""
+"""Templates: which one is used, what it renders, and what a hostile one can do."""
 
 import json
 import math
@@ -29,14 +29,14 @@ from tests.notifications.templates import render_hostile
 from tests.notifications.templates.hostile_templates import UNPAID_COPIES, UNPAID_HTML
 
 ADA = Recipient(key="user:7", locale="pt-BR")
-# Of a render, in bytes.
+# Memory of a render, in bytes.
 MOST_MEMORY = 64 * 1024 * 1024
-# The dearest single operation: a value of the largest size.
+# The most expensive single operation: a value of the largest size.
 ONE_STEP = LARGEST // LETTERS_A_STEP + 2 * MOST_ITEMS // ITEMS_A_STEP
 
 
 def rows(*sources: tuple[str, str], event: str = "e") -> TemplateSet:
-    """`email.pt.body`, with `@tenant` behind it."""
+    """Templates named like `email.pt.body`, with an optional suffix `@tenant`."""
     made: dict[tuple[str, str, str, str, str], str] = {}
     for name, text in sources:
         path, _, tenant = name.partition("@")
@@ -48,16 +48,16 @@ def rows(*sources: tuple[str, str], event: str = "e") -> TemplateSet:
     return templates
 
 
-def said(templates: TemplateSet, channel: str = "email", tenant: str | None = None, **payload: Any) -> Content:
+def rendered(templates: TemplateSet, channel: str = "email", tenant: str | None = None, **payload: Any) -> Content:
     content = templates.render("e", channel, "pt-BR", tenant, payload, ADA)
     assert content is not None
     return content
 
 
-# What it says
+# Rendering
 
 
-def test_every_part_and_what_a_template_may_name() -> None:
+def test_every_part_is_rendered_with_the_documented_names() -> None:
     templates = rows(
         ("email.title", "Tender {{ code }}\n for {{ recipient.key }}"),
         ("email.body", "{{ event }} {{ recipient.locale }} {{ unsubscribe_url }} {{ a < b }}{{ name }}\n"),
@@ -74,7 +74,7 @@ def test_every_part_and_what_a_template_may_name() -> None:
     )
 
 
-def test_what_people_write_works() -> None:
+def test_common_template_features_work() -> None:
     text = (
         "{% for item in items if item.n %}{{ loop.index }}/{{ loop.length }} {{ item.name|upper }};{% endfor %}"
         "{% set total = namespace(n=0) %}{% for item in items %}{% set total.n = total.n + item.n %}{% endfor %}"
@@ -83,28 +83,28 @@ def test_what_people_write_works() -> None:
         "{% macro bold(text) %}*{{ text }}*{% endmacro %} {{ bold('b') }} {{ missing|default('-') }}"
         " {{ {'a': [1]}|tojson }} {{ items|groupby('n')|length }} {{ 'a' ~ 1 }} {{ who.get('k', 'none') }}"
     )
-    content = said(rows(("any.body", text)), items=[{"name": "a", "n": 1}, {"name": "b", "n": 2}], who={})
+    content = rendered(rows(("any.body", text)), items=[{"name": "a", "n": 1}, {"name": "b", "n": 2}], who={})
     assert content.body == '1/2 A;2/2 B;3 3.14    x a, b *b* - {"a": [1]} 2 a1 none'
 
 
 def test_a_missing_name_is_an_error_that_names_it_and_the_template() -> None:
     with pytest.raises(TemplateFailed, match=r"row e/email\.pt\.body, line 2: 'nme' is undefined"):
-        said(rows(("email.pt.body", "Dear\n{{ nme }}")), name="Ada")
+        rendered(rows(("email.pt.body", "Dear\n{{ nme }}")), name="Ada")
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "{{ x }}", '{"a": NaN}', '{"a": "\\u0000"}'])
 def test_options_are_a_json_object(text: str) -> None:
     with pytest.raises(TemplateFailed):
-        said(rows(("any.body", "b"), ("any.options", text)), x='"')
+        rendered(rows(("any.body", "b"), ("any.options", text)), x='"')
 
 
-def test_no_template_and_options_alone_are_nothing() -> None:
+def test_without_a_title_or_body_nothing_is_rendered() -> None:
     assert TemplateSet(None).render("e", "email", None, None, {}, ADA) is None
     assert rows(("any.options", "{}")).render("e", "email", None, None, {}, ADA) is None
     assert rows(("sms.body", "b")).render("e", "email", None, None, {}, ADA) is None
 
 
-# Which one counts
+# Precedence
 
 
 ORDER = [
@@ -124,13 +124,13 @@ ORDER = [
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_the_order_of_rows(first: int) -> None:
+def test_precedence_of_rows(first: int) -> None:
     others = [("email.fr.body", "fr"), ("sms.body", "sms"), ("email.pt.body@other", "other")]
     templates = rows(*((name, name) for name in ORDER[first:]), *others)
-    assert said(templates, tenant="acme").body == ORDER[first]
+    assert rendered(templates, tenant="acme").body == ORDER[first]
 
 
-def test_files_come_last_and_one_that_cannot_be_read_harms_itself_alone(tmp_path: Path) -> None:
+def test_files_come_last_and_an_unreadable_one_does_not_affect_the_others(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
     for name in ("email.pt_BR.body", "email.body", "any.title"):
         (tmp_path / "e" / f"{name}.j2").write_text(f"{name} of a file")
@@ -138,16 +138,16 @@ def test_files_come_last_and_one_that_cannot_be_read_harms_itself_alone(tmp_path
     (tmp_path / "e" / "sms.body.j2").write_bytes(b"\xff")
     templates = TemplateSet(tmp_path)
     assert templates.strangers == ["e/notes.txt"]
-    assert said(templates) == Content("any.title of a file", "email.pt_BR.body of a file")
+    assert rendered(templates) == Content("any.title of a file", "email.pt_BR.body of a file")
     templates.use_rows({("e", "any", "", "", "body"): "row"})
-    assert said(templates) == Content("any.title of a file", "row")
+    assert rendered(templates) == Content("any.title of a file", "row")
     templates.use_rows({})
     with pytest.raises(TemplateFailed, match=r"e/sms\.body\.j2: it cannot be read"):
-        said(templates, "sms")
-    assert said(templates, "expo").title == "any.title of a file"
+        rendered(templates, "sms")
+    assert rendered(templates, "expo").title == "any.title of a file"
 
 
-def test_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert directory_of(None) is None
     with pytest.raises(ConfigurationError, match="no directory words"):
@@ -156,15 +156,15 @@ def test_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert directory_of(None) == Path("templates")
 
 
-# Hostile ones
+# Hostile templates
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep these limits")
 @pytest.mark.parametrize("group", list(render_hostile.GROUPS))
-def test_hostile_templates_are_ended_by_steps_and_sizes_within_their_memory(group: str) -> None:
-    """Time ends none of them here: a budget without a deadline, so that an operation that is not paid for shows.
+def test_hostile_templates_are_stopped_by_steps_and_sizes_within_their_memory(group: str) -> None:
+    """The budget has no deadline here, so that an operation that is not charged becomes visible.
 
-    Some took gigabytes and twenty seconds. The process may take 160 MB, most of it for compiling.
+    Some templates took gigabytes and twenty seconds. The process may take 160 MB, most of it for compiling.
     """
     command = [sys.executable, "-m", "tests.notifications.templates.render_hostile", group]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -173,7 +173,7 @@ def test_hostile_templates_are_ended_by_steps_and_sizes_within_their_memory(grou
     wrong = [
         (text[:60], text[-60:], result)
         for (_, text, expected), result in zip(render_hostile.GROUPS[group], results, strict=True)
-        if not re.search(expected, result["said"]) or result["steps"] > MOST_STEPS + ONE_STEP
+        if not re.search(expected, result["message"]) or result["steps"] > MOST_STEPS + ONE_STEP
     ]
     assert wrong == []
 
@@ -183,28 +183,28 @@ def test_hostile_templates_are_ended_by_steps_and_sizes_within_their_memory(grou
     [*(("body", text) for text in UNPAID_COPIES), *(("html", text) for text in UNPAID_HTML)],
     ids=lambda text: text[:40] + text[-60:],
 )
-def test_every_copy_is_paid_for_by_its_size(part: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_copy_is_charged_by_its_size(part: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox_costs, "LONGEST_SECONDS", math.inf)
     templates = rows((f"any.{part}", text))
     with suppress(TemplateFailed):
-        # Compiling is not what is measured.
+        # Compiled first: compiling is not measured.
         compiled(f"row e/any.{part}", text, is_html=part == "html")
     tracemalloc.start()
     try:
         with pytest.raises(TemplateFailed, match=r"it does too much|too large|at most"):
-            said(templates, x="abc", xs=[1, 2], d={"a": 1})
+            rendered(templates, x="abc", xs=[1, 2], d={"a": 1})
         assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
     finally:
         tracemalloc.stop()
 
 
-def test_the_deadline_ends_a_template_with_steps_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deadline_stops_a_template_with_steps_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox_costs, "LONGEST_SECONDS", -1.0)
     with pytest.raises(TemplateFailed, match="it takes too long"):
-        said(rows(("any.body", "{% for a in xs %}{% endfor %}")), xs=[1])
+        rendered(rows(("any.body", "{% for a in xs %}{% endfor %}")), xs=[1])
 
 
-def test_one_that_overruns_again_and_again_is_not_tried_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_times_out_repeatedly_is_disabled_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
     run = sandbox_costs.run
 
@@ -217,18 +217,18 @@ def test_one_that_overruns_again_and_again_is_not_tried_for_a_while(monkeypatch:
     templates = rows(("any.body", "{% for a in range(10000) %}" * 2 + "{% endfor %}" * 2))
     for _ in range(3):
         with pytest.raises(TemplateFailed, match=r"it does too much|it takes too long"):
-            said(templates)
+            rendered(templates)
     for _ in range(100):
         with pytest.raises(TemplateFailed, match="is disabled for a minute"):
-            said(templates)
+            rendered(templates)
     assert tries == 3
     templates.use_rows({("e", "any", "", "", "body"): "better"})
-    assert said(templates).body == "better"
+    assert rendered(templates).body == "better"
 
 
 def test_a_template_changes_nothing_for_the_next_one() -> None:
     payload: dict[str, Any] = {"xs": [1], "d": {"a": 1}}
-    said(rows(("any.body", "{% set xs = [] %}{% set d = {} %}{{ d }}")), **payload)
+    rendered(rows(("any.body", "{% set xs = [] %}{% set d = {} %}{{ d }}")), **payload)
     assert payload == {"xs": [1], "d": {"a": 1}}
 
 
@@ -236,7 +236,7 @@ def test_a_template_changes_nothing_for_the_next_one() -> None:
 
 
 class Struct(msgspec.Struct, rename="camel"):
-    """A payload whose JSON has other names."""
+    """A payload with other names in JSON."""
 
     full_name: str
 
@@ -253,14 +253,14 @@ def messages(found: list[Finding], level: str) -> list[str]:
     return [f"{finding.template}: {finding.message}" for finding in found if finding.level == level]
 
 
-def test_the_fields_of_a_payload() -> None:
+def test_payload_fields_are_found_for_each_kind_of_type() -> None:
     assert declared([], Order).fields == frozenset({"code", "event"})
     assert declared([], Struct).fields == frozenset({"fullName"})
     assert declared([], dict[str, Any]).fields is None
     assert declared([], None).fields is None
 
 
-def test_names_and_parts() -> None:
+def test_lint_checks_names_and_parts() -> None:
     templates = rows(
         ("email.html", "{{ code }}{% for x in nme %}{{ x }}{% endfor %}{{ event }}"),
         ("sms.pt.title", "{{ oops"),
@@ -282,7 +282,7 @@ def test_names_and_parts() -> None:
     assert messages(lint(rows(("sms.body", "x")), {}), "warning") == ["row e/sms.body: the code declares no event e"]
 
 
-def test_sizes_with_and_without_a_payload() -> None:
+def test_lint_checks_sizes_with_and_without_a_payload() -> None:
     templates = rows(("any.title", "T" * 66), ("any.body", "{{ code }}" + "b" * 241))
     events = {"e": DeclaredEvent(["expo", "sms"], None)}
     largest = {"expo": Expo().largest}
@@ -313,14 +313,14 @@ def test_sizes_with_and_without_a_payload() -> None:
         ("\N{GRINNING FACE}" * 36, (2, False)),
     ],
 )
-def test_parts_of_an_sms(text: str, parts: tuple[int, bool]) -> None:
+def test_sms_parts_are_counted(text: str, parts: tuple[int, bool]) -> None:
     assert sms_parts(text) == parts
 
 
-# On its way
+# Sending
 
 
-async def test_a_function_for_the_channel_then_templates_then_a_function_for_all(
+async def test_precedence_of_functions_and_templates(
     app: Sereno, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "b").mkdir()
@@ -370,7 +370,7 @@ async def test_rows_are_read_once_a_minute_and_only_when_they_changed(app: Seren
     assert not renderer.templates.has("a")
 
 
-async def test_a_template_that_breaks_harms_its_own_delivery_alone(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_failing_template_fails_only_its_own_delivery(app: Sereno, connection: psycopg.Connection) -> None:
     pager = Pager()
     event = app.event("a", Tender, channels=[pager])
     await app.database.arun(change(place("a", "pager", "body"), "{% if recipient.key == 'bad' %}{{ no }}{% endif %}x"))
@@ -380,5 +380,5 @@ async def test_a_template_that_breaks_harms_its_own_delivery_alone(app: Sereno, 
         await event.anotify(Tender("T1"))
         await auntil(lambda: one(connection, "select count(*) from sereno.deliveries where state = 'failed'") == 1)
         await auntil(lambda: [message.address for message in pager.sent] == ["good"])
-    said = one(connection, "select error_message from sereno.deliveries where state = 'failed'")
-    assert said == "TemplateFailed: row a/pager.body, line 1: 'no' is undefined"
+    rendered = one(connection, "select error_message from sereno.deliveries where state = 'failed'")
+    assert rendered == "TemplateFailed: row a/pager.body, line 1: 'no' is undefined"
