@@ -126,5 +126,5 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
 
 def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, kinds: None) -> None:
     page = browse("errors", "viewer", dark=True, width=375, language="es")
-    expect(page.locator("h1")).to_contain_text("2 clases de fallo")
+    expect(page.locator("h1")).to_contain_text("2 grupos de errores")
     look_at(page, "errors")

@@ -119,7 +119,7 @@ if (backfill) {
     event.preventDefault();
     try {
       const plan = await post(backfill.dataset.path, { ...range(), dry_run: true });
-      const words = backfill.dataset.said.replace("%a", plan.total).replace("%b", plan.to_make);
+      const words = backfill.dataset.plan.replace("%a", plan.total).replace("%b", plan.to_make);
       const instants = plan.instants.slice(0, 200).map((each) => line("li", each.local.replace("T", " ") + (each.done ? ` · ${backfill.dataset.before}` : ""), each.done ? "mono dim" : "mono"));
       const ordered = document.createElement("ol");
       ordered.append(...instants, ...(plan.total > instants.length ? [line("li", "…")] : []));
