@@ -114,7 +114,7 @@ def test_requests_without_the_role_are_refused(
             assert answer.status_code == 403, (operation.name, answer.text)
             assert answer.headers["content-type"] == "application/problem+json"
             assert ann.canary not in answer.text
-    assert _rows(connection) == before, "somebody who may not has changed something"
+    assert _rows(connection) == before, "a user without the role has changed something"
 
 
 def test_requests_with_the_role_are_accepted(document: Document, ann: Things, ask: Ask) -> None:

@@ -167,7 +167,7 @@ def test_an_unknown_user_gets_a_message_while_the_database_is_unavailable(
     with away(server_url, database_url):
         answer = client.get("/")
         assert answer.status_code == 503
-        assert "The database is busy or away" in answer.text
+        assert "The database is busy or unavailable" in answer.text
         assert client.get("/sign-in", headers={"Authorization": ""}).status_code == 200
 
 

@@ -16,10 +16,10 @@ from sereno.database.statement import Operation
 T = TypeVar("T")
 
 # Fields of rows and responses that hold the error text of code, of a provider or of a database.
-SAID = frozenset({"error", "error_message", "last_error", "traceback", "reason", "words", "sentences"})
+ERROR_FIELDS = frozenset({"error", "error_message", "last_error", "traceback", "reason", "words", "sentences"})
 # A group of errors also has the message of its newest one. A log line has no type; its message was masked before.
 TYPED = "error_type"
-SAID_OF_TYPED = SAID | {"message"}
+TYPED_ERROR_FIELDS = ERROR_FIELDS | {"message"}
 ACTION, DETAIL = "action", "detail"
 
 
@@ -57,7 +57,7 @@ def _hidden(value: Any) -> Any:
 
 def _changes(given: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the fields whose value has to be masked, with the masked value."""
-    names = SAID_OF_TYPED if TYPED in given else SAID
+    names = TYPED_ERROR_FIELDS if TYPED in given else ERROR_FIELDS
     # An audit row holds the text of the request: an archive query may name a person.
     whole = DETAIL if ACTION in given else None
     shown = {

@@ -59,7 +59,7 @@ def test_rows_take_precedence_over_files(ask: Ask, connection: psycopg.Connectio
     assert shown["body"]["origin"] == "tender.published/email.body.j2"
     trial = {"event": "tender.published", "channel": "email", "locale": "pt-BR", "payload": {"code": "T1", "amount": 3}}
     made = client.post("/templates/preview", json=trial).json()
-    assert made == {"title": "Concurso: T1", "body": "For somebody: 3", "html": None, "options": {}}
+    assert made == {"title": "Concurso: T1", "body": "For recipient: 3", "html": None, "options": {}}
     assert client.delete(f"{path}/title", params={"locale": "pt-BR"}).status_code == 204
     assert client.delete(f"{path}/title", params={"locale": "pt-BR"}).status_code == 404
     last = {"event": "tender.published", "channel": "email", "last": True, "recipient": "ada"}

@@ -55,7 +55,7 @@ def test_open_alerts_and_rules_are_shown(ask: Ask, served: Served, alert: int) -
 def test_an_empty_page(ask: Ask, served: Served) -> None:
     text = _page(ask, served, "viewer").text
     assert "No alert is open." in text
-    assert "No rule yet, so nobody is told." in text
+    assert "No rule yet, so no notifications are sent." in text
 
 
 def test_an_alert_is_silenced_and_unsilenced(

@@ -58,7 +58,7 @@ def test_errors_are_grouped_by_cause(read: Read, kinds: None) -> None:
     assert HOSTILE in page
     assert OTHER not in read("errors", task="charge").text
     assert KIND not in read("errors", tenant=HOSTILE).text
-    assert "Nothing of this kind failed" in read("errors", task="nobody").text
+    assert "No failures of this kind" in read("errors", task="nobody").text
     most = read("errors", sort="count", range="7d", before="nonsense").text
     assert most.index(KIND) < most.index(OTHER)
 
@@ -100,7 +100,7 @@ def test_one_error_group(read: Read, kinds: None) -> None:
     assert "Retry these" not in page
     hostile = read("error", fingerprint=OTHER).text
     assert HOSTILE not in hostile
-    assert "no longer kept" in hostile
+    assert "no longer stored" in hostile
 
 
 def test_dead_letters_are_retried_and_the_error_is_muted(
@@ -126,5 +126,5 @@ def test_dead_letters_are_retried_and_the_error_is_muted(
 
 def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, kinds: None) -> None:
     page = browse("errors", "viewer", dark=True, width=375, language="es")
-    expect(page.locator("h1")).to_contain_text("2 clases de fallo")
+    expect(page.locator("h1")).to_contain_text("2 grupos de errores")
     look_at(page, "errors")

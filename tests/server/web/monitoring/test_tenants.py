@@ -128,5 +128,5 @@ def test_a_tenant_is_paused_and_resumed(
 def test_the_pages_are_accessible(browse: Visits, look_at: LookAt, some: None) -> None:
     look_at(browse("tenants", "viewer"), "tenants")
     page = browse("tenant?name=ann", "viewer", dark=True, width=375, language="pt")
-    expect(page.locator("h1")).to_have_text("ann está bem.")
+    expect(page.locator("h1")).to_have_text("ann: tudo está bem.")
     look_at(page, "tenant")

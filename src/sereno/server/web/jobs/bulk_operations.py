@@ -39,7 +39,7 @@ def routes(pages: PageRoutes) -> None:
             next=lines[-1].id if len(found.value or []) > ROWS else None,
             sentence=_sentence(page, lines),
             share=share,
-            told=partial(_progress_text, page),
+            progress_text=partial(_progress_text, page),
             copies=copies(page, cli=["operation", "list"], path="operations"),
         )
 
@@ -58,7 +58,7 @@ def routes(pages: PageRoutes) -> None:
             "operation.html",
             found=found,
             share=share,
-            told=partial(_progress_text, page),
+            progress_text=partial(_progress_text, page),
             copies=copies(page, cli=["operation", "show", str(number)], path=f"operations/{number}"),
         )
 

@@ -45,7 +45,7 @@ def routes(pages: PageRoutes) -> None:
             sentence=_sentence(page, form, found),
             about=partial(toggled, (), negated=False),
             more=partial(toggled, form.terms, negated=False),
-            kept=page.context.settings.keep_logs,
+            log_level=page.context.settings.keep_logs,
             retention=page.context.settings.log_retention,
             window=WINDOW,
             copies=copies(

@@ -55,7 +55,7 @@ def routes(pages: PageRoutes) -> None:
         wanted = page.query.get("range", "1h")
         since, step = RANGES.get(wanted, RANGES["1h"])
         context = page.context
-        seen, conditions, figures, told, count, newest, events, coming, soon = await asyncio.gather(
+        seen, conditions, figures, totals, count, newest, events, coming, soon = await asyncio.gather(
             page.load("snapshot", snapshot),
             page.load("attention", partial(attention, context.settings), fresh=5.0),
             page.load(("minutes", since), partial(minute_stats.read, since, step=step)),
@@ -71,14 +71,14 @@ def routes(pages: PageRoutes) -> None:
             seen=seen,
             conditions=conditions,
             ways=ways,
-            said=partial(_condition_text, page),
+            condition_text=partial(_condition_text, page),
             sentence=_sentence(page, conditions.value),
             ranges=list(RANGES),
             range=wanted if wanted in RANGES else "1h",
             figures=figures,
             pictures=_pictures(page, figures.value or [], since, step, seen.value and seen.value.oldest_seconds),
-            funnel=told,
-            funnel_picture=funnel_picture(page, told.value),
+            funnel=totals,
+            funnel_picture=funnel_picture(page, totals.value),
             schedule_count=sum((count.value or {}).values()),
             is_capped=sum((count.value or {}).values()) >= BOUND,
             forecast=coming,
@@ -186,12 +186,12 @@ def _total(found: Sequence[Figures], what: str) -> list[int]:
     return [sum(column) for column in zip(*columns, strict=False)] if columns else []
 
 
-def funnel_picture(page: PageRequest, told: Funnel | None) -> str:
+def funnel_picture(page: PageRequest, totals: Funnel | None) -> str:
     """Draw the stages from matched to read."""
-    if told is None:
+    if totals is None:
         return ""
     stages = [
-        Stage(page.say(name), kind, getattr(told, name))
+        Stage(page.say(name), kind, getattr(totals, name))
         for name, kind in (
             ("matched", "accent"),
             ("eligible", "accent"),

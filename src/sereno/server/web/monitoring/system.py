@@ -48,7 +48,7 @@ def routes(pages: PageRoutes) -> None:
 
 async def _health(page: PageRequest) -> Response:
     context = page.context
-    checks, tables, holders, keeper, version, server = await asyncio.gather(
+    checks, tables, holders, maintenance, version, server = await asyncio.gather(
         page.load("doctor", partial(doctor, context.settings), fresh=DOCTOR_FRESH),
         page.load("tables", storage_queries.tables, fresh=SIZE_FRESH),
         page.load("pinned", health_queries.pinned, fresh=2.0),
@@ -62,7 +62,7 @@ async def _health(page: PageRequest) -> Response:
         checks=checks,
         tables=tables,
         holders=holders,
-        keeper=keeper,
+        maintenance=maintenance,
         schema=version.value,
         server=server.value,
         size=size,

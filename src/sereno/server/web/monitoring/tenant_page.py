@@ -42,7 +42,7 @@ def routes(pages: PageRoutes) -> None:
         name = their_tenant(page.who, page.query.get("name") or None)
         if name is None:
             return RedirectResponse(f"{page.base}tenants", HTTPStatus.SEE_OTHER)
-        detail, conditions, told, errors = await asyncio.gather(
+        detail, conditions, totals, errors = await asyncio.gather(
             page.load(("tenant", name), partial(tenants.show, name), fresh=2.0),
             page.load(("attention", name), partial(attention, page.context.settings, tenant=name), fresh=5.0),
             page.load(("funnel", name), partial(funnel, DAY, tenant=name), fresh=5.0),
@@ -58,7 +58,7 @@ def routes(pages: PageRoutes) -> None:
             path=quote(name, safe=""),
             found=detail,
             conditions=conditions,
-            said=lambda condition: filled(page.say(condition.said), condition.values),
+            condition_text=lambda condition: filled(page.say(condition.said), condition.values),
             ways=partial(_ways, page, name),
             sentence=_sentence_of_one(page, name, detail.value, conditions.value),
             figures=_figures(detail.value),
@@ -66,8 +66,8 @@ def routes(pages: PageRoutes) -> None:
             states=STATES,
             window=WINDOW,
             words_of=partial(rule_words, page),
-            funnel=told,
-            funnel_picture=funnel_picture(page, told.value),
+            funnel=totals,
+            funnel_picture=funnel_picture(page, totals.value),
             errors=errors,
             error_href=partial(_error_href, page, name),
             sparkline=partial(_sparkline, page),

@@ -43,7 +43,7 @@ class Account:
 class Line:
     """One channel. `most`: the rate limit of its provider, in words."""
 
-    sight: ChannelState
+    channel_state: ChannelState
     most: str | None
     largest: int | None
     receipts: str | None
@@ -51,7 +51,7 @@ class Line:
 
     @property
     def state(self) -> str:
-        return "paused" if any(not each.account for each in self.sight.pauses) else "working"
+        return "paused" if any(not each.account for each in self.channel_state.pauses) else "working"
 
 
 def routes(pages: PageRoutes) -> None:
@@ -68,10 +68,10 @@ def routes(pages: PageRoutes) -> None:
             page.load(("channel health", HOUR), partial(figures.channel_health, HOUR, step=STEP), fresh=5.0),
         )
         stopped = pauses.value or []
-        sights = [
+        states = [
             replace(each, pauses=[one for one in stopped if one.channel == each.channel]) for each in found.value or []
         ]
-        lines = [_line(page, each, known.get(each.channel), health.value or []) for each in sights]
+        lines = [_line(page, each, known.get(each.channel), health.value or []) for each in states]
         return page.render(
             "channels.html",
             tabs=tabs(page),
@@ -85,18 +85,22 @@ def routes(pages: PageRoutes) -> None:
 def _sentence(page: PageRequest, lines: Sequence[Line]) -> str:
     if not lines:
         return page.say("There is no channel yet.")
-    paused = [line for line in lines if line.sight.pauses]
+    paused = [line for line in lines if line.channel_state.pauses]
     if not paused:
         return page.say("%(count)s channels, and all of them work.", count=len(lines))
-    held = figure(sum(line.sight.pending.value for line in paused))
+    held = figure(sum(line.channel_state.pending.value for line in paused))
     if len(paused) == 1:
-        return page.say("%(channel)s is paused; %(held)s deliveries wait.", channel=paused[0].sight.channel, held=held)
+        return page.say(
+            "%(channel)s is paused; %(held)s deliveries wait.", channel=paused[0].channel_state.channel, held=held
+        )
     return page.say("%(count)s channels are paused; %(held)s deliveries wait.", count=len(paused), held=held)
 
 
-def _line(page: PageRequest, sight: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]) -> Line:
-    mine = {each.account or "": each for each in health if each.channel == sight.channel}
-    pauses = {each.account: each for each in sight.pauses}
+def _line(
+    page: PageRequest, channel_state: ChannelState, channel: Channel | None, health: Sequence[ChannelHealth]
+) -> Line:
+    mine = {each.account or "": each for each in health if each.channel == channel_state.channel}
+    pauses = {each.account: each for each in channel_state.pauses}
     has_callbacks = channel is not None and type(channel).webhook is not Channel.webhook
     accounts = [
         Account(
@@ -106,11 +110,13 @@ def _line(page: PageRequest, sight: ChannelState, channel: Channel | None, healt
             bars((code, number, "dead", None) for code, number in list(mine[name].codes.items())[:5])
             if name in mine
             else (),
-            _callback(page, sight.channel, name) if has_callbacks else None,
+            _callback(page, channel_state.channel, name) if has_callbacks else None,
         )
         for name in sorted({"", *mine, *pauses})
     ]
-    return Line(sight, _most(page, channel), getattr(channel, "largest", None), _receipts(page, channel), accounts)
+    return Line(
+        channel_state, _most(page, channel), getattr(channel, "largest", None), _receipts(page, channel), accounts
+    )
 
 
 def _most(page: PageRequest, channel: Any) -> str | None:

@@ -22,7 +22,7 @@ from sereno.server.shared.cache import Cached
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.archive.archived import archived
 from sereno.server.web.command_examples import copies
-from sereno.server.web.notifications import queries as post_looks
+from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, known_types, number_of, tabs
 from sereno.server.web.page_request import PageRequest
 from sereno.server.web.page_routes import PageRoutes
@@ -141,7 +141,7 @@ async def _listed(
     if form.problem is not None:
         return Cached([])
     key = ("deliveries", str(replace(wanted, search_params=None)), before, form.text)
-    return await page.load(key, partial(post_looks.deliveries, wanted, ROWS + 1, before))
+    return await page.load(key, partial(queries.deliveries, wanted, ROWS + 1, before))
 
 
 async def _nothing() -> None:
@@ -153,7 +153,7 @@ async def _drawer(page: PageRequest, text: str) -> DeliveryDrawer:
     number = number_of(text)
     if number is None:
         return DeliveryDrawer(text[:30])
-    seen = await page.load(("delivery", number), partial(post_looks.delivery, number), fresh=AT_ONCE, keep=False)
+    seen = await page.load(("delivery", number), partial(queries.delivery, number), fresh=AT_ONCE, keep=False)
     if seen.is_missing:
         return DeliveryDrawer(text, is_busy=True)
     if seen.value is None:

@@ -66,7 +66,7 @@ def routes(pages: PageRoutes) -> None:
         kind, form = page.query.get("type") or None, search_params_for(page, EVENT_FIELDS)
         wanted = page.query.get("range", "24h")
         span = wanted if wanted in RANGES else "24h"
-        told, health, events = await asyncio.gather(
+        totals, health, events = await asyncio.gather(
             _funnel(page, span, tenant, kind), _health(page, tenant), _events(page, form, tenant, kind)
         )
         lines = (events.value or [])[:ROWS]
@@ -80,13 +80,13 @@ def routes(pages: PageRoutes) -> None:
             ranges=list(RANGES),
             range=span,
             range_words=page.say(RANGES[span][2]),
-            sentence=_sentence(page, told.value, span),
-            told=told,
+            sentence=_sentence(page, totals.value, span),
+            totals=totals,
             lost=",".join(figures.FAILURES),
-            funnel=_stages(page, told.value, tenant, kind),
-            reasons=_reasons(page, told.value, tenant, kind),
-            failures=_failures(page, told.value, tenant, kind),
-            picture=_picture(page, told.value, *RANGES[span][:2]),
+            funnel=_stages(page, totals.value, tenant, kind),
+            reasons=_reasons(page, totals.value, tenant, kind),
+            failures=_failures(page, totals.value, tenant, kind),
+            picture=_picture(page, totals.value, *RANGES[span][:2]),
             health=health,
             channels=[_card(page, each) for each in (health.value or [])] if health else [],
             found=events,
@@ -149,56 +149,56 @@ async def _events(
     return await listed(page, form, ("events", kind, tenant, before), query)
 
 
-def _sentence(page: PageRequest, told: Funnel | None, span: str) -> str:
+def _sentence(page: PageRequest, totals: Funnel | None, span: str) -> str:
     """Return the headline: outcomes of the deliveries."""
-    if told is None:
+    if totals is None:
         return page.say("The database does not respond in time.")
     when = page.say(RANGES[span][2])
-    if not told.matched and not told.sent and not told.skipped_total:
+    if not totals.matched and not totals.sent and not totals.skipped_total:
         return page.say("No deliveries %(when)s.", when=when)
     sent = page.say(
         "%(sent)s of %(matched)s deliveries were sent %(when)s",
-        sent=figure(told.sent),
-        matched=figure(max(told.matched, told.sent)),
+        sent=figure(totals.sent),
+        matched=figure(max(totals.matched, totals.sent)),
         when=when,
     )
-    if not told.skipped_total:
+    if not totals.skipped_total:
         return page.say("%(sent)s; none was skipped.", sent=sent)
-    skipped = figure(told.skipped_total)
-    if not told.skipped:
+    skipped = figure(totals.skipped_total)
+    if not totals.skipped:
         return page.say("%(sent)s; %(skipped)s were skipped.", sent=sent, skipped=skipped)
-    reason = because(page, next(iter(told.skipped)))
-    if len(told.skipped) == 1:
+    reason = because(page, next(iter(totals.skipped)))
+    if len(totals.skipped) == 1:
         return page.say("%(sent)s; %(skipped)s were skipped, because %(why)s.", sent=sent, skipped=skipped, why=reason)
     return page.say(
         "%(sent)s; %(skipped)s were skipped, mostly because %(why)s.", sent=sent, skipped=skipped, why=reason
     )
 
 
-def _stages(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _stages(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     """Return the stages from matched to read."""
-    if told is None:
+    if totals is None:
         return []
     to = partial(page.link, "deliveries", tenant=_tenant_param(page, tenant), type=kind)
     return bars(
         [
-            (page.say("matched"), told.matched, "accent", to()),
-            (page.say("eligible"), told.eligible, "accent", None),
-            (page.say("sent"), told.sent, "ok", to(state="sent")),
-            (page.say("delivered"), told.delivered, "ok", to(state="delivered")),
-            (page.say("read"), told.read, "ok", to(state="read")),
+            (page.say("matched"), totals.matched, "accent", to()),
+            (page.say("eligible"), totals.eligible, "accent", None),
+            (page.say("sent"), totals.sent, "ok", to(state="sent")),
+            (page.say("delivered"), totals.delivered, "ok", to(state="delivered")),
+            (page.say("read"), totals.read, "ok", to(state="read")),
         ]
     )
 
 
-def _reasons(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+def _reasons(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
     to = page.link("deliveries", tenant=_tenant_param(page, tenant), type=kind, state="skipped")
-    found = told.skipped if told is not None else {}
+    found = totals.skipped if totals is not None else {}
     return bars((because(page, reason), number, "skip", to) for reason, number in found.items())
 
 
-def _failures(page: PageRequest, told: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
-    found = told.failures if told is not None else {}
+def _failures(page: PageRequest, totals: Funnel | None, tenant: str | None, kind: str | None) -> list[Bar]:
+    found = totals.failures if totals is not None else {}
     to = partial(page.link, "deliveries", tenant=_tenant_param(page, tenant), type=kind)
     return bars((page.say(state), number, KINDS.get(state, "dead"), to(state=state)) for state, number in found.items())
 
@@ -208,10 +208,10 @@ def _tenant_param(page: PageRequest, tenant: str | None) -> str | None:
     return None if page.who.tenant else tenant
 
 
-def _picture(page: PageRequest, told: Funnel | None, since: float, step: float) -> str:
-    if told is None or not told.steps:
+def _picture(page: PageRequest, totals: Funnel | None, since: float, step: float) -> str:
+    if totals is None or not totals.steps:
         return ""
-    names, found = over_time(page, told.steps, since, step)
+    names, found = over_time(page, totals.steps, since, step)
     series = [
         Series(page.say("sent"), "ok", [each.sent if each else 0 for each in found]),
         Series(page.say("skipped"), "skip", [each.skipped if each else 0 for each in found]),

@@ -53,12 +53,12 @@ def _sentence(page: PageRequest, definitions: dict[str, EventDefinition]) -> str
     if not definitions:
         return page.say("The application declares no event.")
     critical = sum(each.critical for each in definitions.values())
-    form = sum(each.opt_in for each in definitions.values())
+    opt_in = sum(each.opt_in for each in definitions.values())
     return page.say(
-        "Event types: %(count)s; always sent: %(critical)s; opt-in: %(asked)s.",
+        "Event types: %(count)s; always sent: %(critical)s; opt-in: %(opt_in)s.",
         count=len(definitions),
         critical=critical,
-        form=form,
+        opt_in=opt_in,
     )
 
 

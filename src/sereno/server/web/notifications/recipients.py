@@ -23,7 +23,7 @@ from sereno.server.shared.event_types import known_kinds
 from sereno.server.shared.http_error import not_found
 from sereno.server.shared.tenant_scope import their_tenant
 from sereno.server.web.command_examples import copies
-from sereno.server.web.notifications import queries as post_looks
+from sereno.server.web.notifications import queries
 from sereno.server.web.notifications.page_parts import AT_ONCE, number_of, tabs
 from sereno.server.web.notifications.preference_matrix import as_line, matrix, spoken
 from sereno.server.web.page_request import PageRequest
@@ -73,7 +73,7 @@ def routes(pages: PageRoutes) -> None:
         key = page.query.get("key", "")
         tenant = their_tenant(page.who, page.query.get("tenant") or None)
         seen = await page.load(
-            ("recipient", key, tenant), partial(post_looks.recipient, key, tenant), fresh=AT_ONCE, keep=False
+            ("recipient", key, tenant), partial(queries.recipient, key, tenant), fresh=AT_ONCE, keep=False
         )
         if seen.value is None and not seen.is_missing:
             raise not_found(f"recipient {key!r:.80}")
@@ -113,7 +113,7 @@ async def _shown(
     form = page.query.get("why", "").strip()
     mine = DeliveryFilter(recipient=key, tenant=tenant)
     last, types, reasons = await asyncio.gather(
-        page.load(("deliveries", str(mine), LAST), partial(post_looks.deliveries, mine, LAST, None)),
+        page.load(("deliveries", str(mine), LAST), partial(queries.deliveries, mine, LAST, None)),
         page.load("event types", partial(notification_queries.types, MOST_TYPES), fresh=TYPES_FRESH),
         _why(page, key, tenant, form) if form else _nothing(),
     )
@@ -135,7 +135,7 @@ async def _shown(
         "last": last,
         "types": sorted({*kinds, *lately}),
         "form": form,
-        "said": None if reasons is None else [hidden(each) for each in reasons],
+        "reasons": None if reasons is None else [hidden(each) for each in reasons],
         "hide": hidden,
         "sentence": _about(page, detail),
         "api": f"recipients/{quote(key, safe='')}",

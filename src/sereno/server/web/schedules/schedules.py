@@ -69,7 +69,7 @@ def routes(pages: PageRoutes) -> None:
             found=found,
             soonest=_soonest(page, found.value),
             conditions=[each for each in conditions.value or () if each.kind.startswith("schedule")][:MOST_CONDITIONS],
-            said=partial(_condition_text, page),
+            condition_text=partial(_condition_text, page),
             ways=ways,
             words_of=partial(rule_words, page),
             seen=seen,

@@ -10,14 +10,14 @@ export async function ask(method, path, body) {
     body: method === "GET" || body === undefined ? undefined : JSON.stringify(body),
   });
   const text = await answer.text();
-  let said = null;
+  let content = null;
   try {
-    said = text ? JSON.parse(text) : null;
+    content = text ? JSON.parse(text) : null;
   } catch {
-    said = { detail: text.slice(0, 300) };
+    content = { detail: text.slice(0, 300) };
   }
-  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
-  return said;
+  if (!answer.ok) throw new Error(content?.detail || `${answer.status} ${answer.statusText}`);
+  return content;
 }
 
 function line(words) {
@@ -27,7 +27,7 @@ function line(words) {
 }
 
 // The result of a dry run: how many, by task, queue and so on.
-function told(would) {
+function summary(would) {
   const words = document.getElementById("ask-what").dataset;
   const total = `${would.total ?? would.count ?? 0}${would.exact === false ? "+" : ""}`;
   const parts = [line(words.touches.replace("%s", total))];
@@ -78,7 +78,7 @@ export async function act(element, more = {}) {
   if (button) button.disabled = true;
   try {
     if (element.dataset.ask) {
-      const what = element.hasAttribute("data-dry") ? told(await ask(method, path, { ...body, dry_run: true })) : [];
+      const what = element.hasAttribute("data-dry") ? summary(await ask(method, path, { ...body, dry_run: true })) : [];
       if (!(await confirm(element.dataset.ask, what))) return;
     }
     const answer = await ask(method, path, body);

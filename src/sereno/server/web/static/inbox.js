@@ -84,7 +84,7 @@ time{margin-inline-end:auto}
 
   class Inbox extends HTMLElement {
     static observedAttributes = ["server", "token", "lang"];
-    #get; #token; #renewing; #stream; #timer; #unread = 0; #looks = 0; #newest; #next = null;
+    #get; #token; #renewing; #stream; #timer; #unread = 0; #updates = 0; #newest; #next = null;
     #rows = new Map();
     #items = new Map();
     #life = new AbortController();
@@ -267,7 +267,7 @@ time{margin-inline-end:auto}
       if (!Number.isInteger(unread)) return;
       const isNew = this.#newest !== undefined && newest > this.#newest;
       this.#newest = newest ?? 0;
-      this.#looks++;
+      this.#updates++;
       this.#count(unread);
       if (isNew) this.#said.textContent = this.#say("fresh", unread);
       if (!this.#panel.hidden) this.#try(() => this.#load());
@@ -297,7 +297,7 @@ time{margin-inline-end:auto}
       this.#renewing ??= (async () => this.#get?.())().catch(() => null);
       const renewing = this.#renewing;
       const token = await renewing;
-      if (life.aborted) throw new Error("somebody else's");
+      if (life.aborted) throw new Error("the token has changed");
       if (this.#renewing === renewing) {
         this.#renewing = undefined;
         this.#token = typeof token === "string" && token ? token : undefined;
@@ -336,7 +336,7 @@ time{margin-inline-end:auto}
     #mark(what, id) {
       return this.#try(async () => {
         const ids = id === undefined ? null : [id];
-        const looks = this.#looks;
+        const updates = this.#updates;
         const answer = await this.#ask("/mark", { body: ids ? { what, ids } : { what } });
         if (!answer.ok) throw new Error(answer.statusText);
         const now = new Date().toISOString();
@@ -349,7 +349,7 @@ time{margin-inline-end:auto}
           (near?.querySelector(".title") ?? this.#panel).focus();
         }
         // Events of the stream take precedence: they may include this change already, or will soon.
-        if (looks === this.#looks) this.#count(ids ? Math.max(0, this.#unread - rows.length) : 0);
+        if (updates === this.#updates) this.#count(ids ? Math.max(0, this.#unread - rows.length) : 0);
         this.#draw();
         this.#tell("sereno-read", { ids });
       });

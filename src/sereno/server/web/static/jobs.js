@@ -7,9 +7,9 @@ const base = document.body.dataset.base;
 // Without an Idempotency-Key: the response holds secrets and must not be stored.
 async function revealed(id) {
   const answer = await fetch(`${base}api/v1/jobs/${id}/reveal`, { method: "POST", credentials: "same-origin" });
-  const said = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
-  return JSON.stringify(said.arguments, null, 2);
+  const content = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(content?.detail || `${answer.status} ${answer.statusText}`);
+  return JSON.stringify(content.arguments, null, 2);
 }
 
 async function show(button) {

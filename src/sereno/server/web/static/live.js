@@ -69,9 +69,9 @@ export async function refresh(isChanged = false) {
 }
 
 // The server may be up and its database not: the page then shows the last known values.
-let answers = true;
+let isDatabaseUp = true;
 function found() {
-  if (!answers) return;
+  if (!isDatabaseUp) return;
   button.classList.remove("lost");
   if (isOn()) button.textContent = button.dataset.on;
   connect();
@@ -103,8 +103,8 @@ function connect() {
   if (source || document.hidden || !isOn() || !document.querySelector("main [data-live]")) return;
   source = new EventSource(`${body.dataset.base}api/v1/stream`);
   source.addEventListener("now", (event) => {
-    answers = JSON.parse(event.data).answers;
-    answers ? found() : lost();
+    isDatabaseUp = JSON.parse(event.data).answers;
+    isDatabaseUp ? found() : lost();
     soon();
   });
   source.onerror = (event) => {
@@ -115,7 +115,7 @@ function connect() {
 }
 
 function disconnect() {
-  answers = true;
+  isDatabaseUp = true;
   source?.close();
   source = null;
 }

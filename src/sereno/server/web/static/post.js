@@ -8,9 +8,9 @@ const base = document.body.dataset.base;
 // Without an Idempotency-Key: the response holds addresses and must not be stored.
 async function whole(button) {
   const answer = await fetch(`${base}api/v1/${button.dataset.whole}`, { method: "POST", credentials: "same-origin" });
-  const said = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(said?.detail || `${answer.status} ${answer.statusText}`);
-  const found = said.addresses ?? [{ id: said.delivery.address_id, address: said.delivery.address }];
+  const content = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Error(content?.detail || `${answer.status} ${answer.statusText}`);
+  const found = content.addresses ?? [{ id: content.delivery.address_id, address: content.delivery.address }];
   for (const { id, address } of found) {
     const place = document.querySelector(`[data-address="${CSS.escape(String(id))}"]`);
     if (place) place.textContent = address;

@@ -24,16 +24,16 @@ function moment(each) {
 }
 
 // Read-only: without an Idempotency-Key, so the server stores no response.
-async function look(path, body) {
+async function post(path, body) {
   const answer = await fetch(`${document.body.dataset.base}api/v1/${path}`, {
     method: "POST",
     credentials: "same-origin",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  const said = await answer.json();
-  if (!answer.ok) throw new Error(said.detail || answer.statusText);
-  return said;
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.detail || answer.statusText);
+  return content;
 }
 
 const edit = document.getElementById("edit");
@@ -56,7 +56,7 @@ async function preview() {
   try {
     const starts = Date.parse(edit.elements.starts_at.value);
     const after = starts > Date.now() ? { after: new Date(starts - 1).toISOString() } : {};
-    const found = await look("schedules/preview", { when: rule(), n: SHOWN, key: edit.dataset.key, ...after });
+    const found = await post("schedules/preview", { when: rule(), n: SHOWN, key: edit.dataset.key, ...after });
     if (mine !== turn) return;
     says.className = "says";
     says.textContent = found.upcoming.length ? found.when : shown.dataset.none;
@@ -118,8 +118,8 @@ if (backfill) {
   backfill.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
-      const plan = await look(backfill.dataset.path, { ...range(), dry_run: true });
-      const words = backfill.dataset.said.replace("%a", plan.total).replace("%b", plan.to_make);
+      const plan = await post(backfill.dataset.path, { ...range(), dry_run: true });
+      const words = backfill.dataset.plan.replace("%a", plan.total).replace("%b", plan.to_make);
       const instants = plan.instants.slice(0, 200).map((each) => line("li", each.local.replace("T", " ") + (each.done ? ` · ${backfill.dataset.before}` : ""), each.done ? "mono dim" : "mono"));
       const ordered = document.createElement("ol");
       ordered.append(...instants, ...(plan.total > instants.length ? [line("li", "…")] : []));
