@@ -147,7 +147,7 @@ def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, manual
     live = manual.enqueue(unique_key="k")
     found = sereno("job", "retry", dead)
     assert "because a live job has their unique key: 1 job." in found.stdout
-    assert f"{dead}: job {live} has its key" in found.stdout
+    assert f"{dead}: job {live} has its unique key" in found.stdout
 
 
 def test_job_retry_of_one_needs_no_yes(sereno: Command, manual: ManualWorker) -> None:

@@ -88,7 +88,7 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
     for words, message in (
         (["--schema", "No Schema"], "small letters"),
         (["-a", "nowhere:app"], "no module named 'nowhere'"),
-        (["-a", "missing.py"], "no file missing.py"),
+        (["-a", "missing.py"], "no such file: missing.py"),
         (["-a", "shop:app"], "is a int, not a Sereno"),
         (["-a", "shop:gone"], "does not exist"),
         (["-a", "shop"], "has none"),

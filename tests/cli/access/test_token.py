@@ -14,7 +14,7 @@ def test_made_once_listed_and_revoked(sereno: Command, connection: psycopg.Conne
     assert made.exit_code == 0, made.output
     secret = made.stdout.strip()
     assert one(connection, "select hash from sereno.tokens") == token_hash(secret)
-    assert "shown this once" in made.stderr
+    assert "not shown again" in made.stderr
     (line,) = json.loads(sereno("token", "list", "-o", "json").stdout)["items"]
     assert (line["name"], line["role"], line["tenant"], line["revoked_at"]) == ("grafana", "operator", "r42", None)
     assert one(connection, "select expires_at - created_at = interval '90 days' from sereno.tokens")

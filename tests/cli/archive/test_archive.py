@@ -82,9 +82,9 @@ def test_run_moves_exports_and_verifies(
     advance(connection, 60 * DAY)
     result = sereno("archive", "run", **on)
     assert result.exit_code == 0, result.stderr
-    assert "are verified; 0 batches dropped." in result.stdout
+    assert "; dropped 0 batches." in result.stdout
     assert one(connection, "select count(*) from sereno.history") == 0
-    assert sereno("archive", "run", **on).stdout.startswith("0 days and 0 rows left")
+    assert sereno("archive", "run", **on).stdout.startswith("Moved 0 days and 0 rows out")
     place.rename(place.with_name("elsewhere"))
     place.write_text("in the way")
     advance(connection, 40 * DAY)
@@ -124,15 +124,15 @@ def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, 
     assert one(connection, "select count(*) from sereno.history") == 0
     done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **on)
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == "2 rows of jobs and 4 of attempts came back.\n"
+    assert done.stdout == "Restored 2 rows of jobs and 4 of attempts.\n"
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [3, 102]
     assert one(connection, "select max(until) - sereno.now() from sereno.restored").days == 6
     again = sereno("archive", "restore", "jobs", "3", **on)
-    assert (again.exit_code, "1 were there already" in again.stderr) == (0, True)
+    assert (again.exit_code, "1 already existed" in again.stderr) == (0, True)
     assert sereno("archive", "restore", "delivery", *map(str, _ids(connection, "deliveries")), **on).stdout == (
-        "3 rows of deliveries and 6 of receipts came back.\n"
+        "Restored 3 rows of deliveries and 6 of receipts.\n"
     )
-    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "4 rows of logs came back.\n"
+    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "Restored 4 rows of logs.\n"
     for words, code in (
         (["job", "999"], 7),
         (["job"], 2),
@@ -248,7 +248,7 @@ def test_verify_finds_what_is_broken(
     result = sereno("archive", "verify", **on)
     assert result.exit_code == 1
     assert result.stderr.count("Problem: ") == 4
-    assert "1 object in the archive belong to no batch" in result.stderr
+    assert "1 object in the archive without a batch" in result.stderr
     assert "stranger.parquet" in result.stderr
     assert Path(f"{alone}.json").exists(), "what the database knows is said again"
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3

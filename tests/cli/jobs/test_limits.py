@@ -50,7 +50,7 @@ def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) ->
 def test_no_limits_yet(sereno: Command) -> None:
     result = sereno("limit", "list", "-o", "table")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "a worker writes those of its code" in result.stderr
+    assert "A worker writes the limits of its code" in result.stderr
     assert "No limit matches." in sereno("limit", "list", "mail.*", "-o", "table").stderr
 
 
@@ -159,7 +159,7 @@ def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker)
         (["set", "ifood", "--rate", "5", "--burst", "0"], 2, "at least 1"),
         (["set", "ifood"], 2, "--slots N, or --rate N"),
         (["set", "ifood", "--slots", "1", "--rate", "1"], 2, "--slots N, or --rate N"),
-        (["set", "--slots", "1"], 2, "Give its NAME, or --queue QUEUE"),
+        (["set", "--slots", "1"], 2, "NAME, or --queue QUEUE"),
         (["set", "x" * 600, "--slots", "1"], 2, "must be text of 1 to 500 characters"),
         (["set", "ifood", "--rate", "1", "--note", ""], 2, "note ''"),
         (["close", "ifood"], 2, "--for"),

@@ -113,7 +113,7 @@ def test_schedules_are_left_to_a_worker(
     assert "waiting: 0 of 2" in shown
     assert "schedules      " in shown
     assert "reason         closed" in shown
-    assert "how            " in sereno("operation", "show", 5).stdout
+    assert "options        " in sereno("operation", "show", 5).stdout
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
 
 

@@ -217,7 +217,7 @@ def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psyco
     failed, sent = _id(sereno, "fails"), _id(sereno, "user:7")
     result = sereno("delivery", "requeue", failed, sent, "-a", shop)
     assert "Requeued: 1 delivery." in ok(result)
-    assert f"or unknown: {sent}" in result.stderr
+    assert f"or already delivered: {sent}" in result.stderr
     assert one(connection, "select state from sereno.deliveries where id = %s", failed) == "pending"
     assert one(connection, "select subject from sereno.audit where action = 'delivery.requeue'") == f"delivery {failed}"
     assert sereno("delivery", "requeue", failed, 2**70, "-a", shop).exit_code == 7
@@ -315,7 +315,7 @@ def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, conne
         assert sereno("recipient", *words).exit_code == 7, words
     wrong = sereno("recipient", "unsubscribe", "user:7", "fax", "2")
     assert wrong.exit_code == 2
-    assert "there are: fax …" in wrong.stderr
+    assert "known addresses: fax …" in wrong.stderr
 
 
 def test_only_what_is_given_changes_and_clear_takes_back(sereno: Command, connection: psycopg.Connection) -> None:

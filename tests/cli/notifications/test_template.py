@@ -91,7 +91,7 @@ def test_preview_with_a_payload_and_with_the_last_event(
 def test_preview_knows_the_functions_of_the_code(sereno: Command, app: Sereno, words: Path) -> None:
     asked = ("-a", "shop.py", "--payload", '{"code": "T1"}', "-o", "json")
     shown = sereno("template", "preview", "tender.published", "in_app", *asked).stdout
-    assert json.loads(shown)["title"] == Content("function T1 for somebody").title
+    assert json.loads(shown)["title"] == Content("function T1 for user").title
     shown = sereno("template", "preview", "tender.published", "expo", *asked).stdout
     assert json.loads(shown)["title"] == "Tender T1"
     wrong = sereno("template", "preview", "tender.published", "expo", "-a", "shop.py", "--payload", "{}")
@@ -131,14 +131,18 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
     [
         (["show", "nothing", "email"], 7, "No template for nothing by email"),
         (["preview", "nothing", "email", "--payload", "{}"], 7, "No template for nothing by email"),
-        (["preview", "tender.published", "email"], 2, "Give --payload JSON, or --last"),
-        (["preview", "tender.published", "email", "--payload", "{}", "--last"], 2, "Give --payload JSON, or --last"),
+        (["preview", "tender.published", "email"], 2, "Pass either --payload JSON, or --last"),
+        (
+            ["preview", "tender.published", "email", "--payload", "{}", "--last"],
+            2,
+            "Pass either --payload JSON, or --last",
+        ),
         (["preview", "tender.published", "email", "--payload", "[1]"], 2, "must be a JSON object"),
         (["preview", "tender.published", "email", "--payload", "{}"], 2, "any.title.j2, line 1: 'code' is undefined"),
         (["set", "tender.published", "email", "nonsense", "x"], 2, "'title', 'body', 'html', 'options'"),
         (["set", "tender.published", "email", "body", "none.j2"], 2, "none.j2"),
         (["set", "tender.published", "email", "body", "bad.j2"], 2, "unexpected end of template"),
-        (["set", "tender.published", "email", "body", "binary.j2"], 2, "text in UTF-8"),
+        (["set", "tender.published", "email", "body", "binary.j2"], 2, "must be UTF-8 text"),
         (["set", "tender.published", "email", "body", "good.j2", "--locale", "../x"], 2, "is no locale"),
         (["set", "../x", "email", "body", "good.j2"], 2, "an event and a channel are letters"),
         (["delete", "tender.published", "email", "title"], 7, "No template row"),

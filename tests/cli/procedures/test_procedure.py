@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_before_a_job_is_made(
         (("-p", "day=soon"), "a parameter does not fit"),
         (("--args", '{"day": "2026-11-01", "run": 1}'), "run is the job's job"),
         (("--args", "[1]"), "--args is one JSON object"),
-        (("-p", "day"), "write NAME=VALUE"),
+        (("-p", "day"), "expected NAME=VALUE"),
     ):
         refused = sereno(*run, *words, **report)
         assert (refused.exit_code, said in refused.stderr) == (2, True), refused.output
@@ -105,7 +105,7 @@ def test_changed_and_gone_is_found(sereno: Command, report: dict[str, str], conn
 def test_the_doctor_asks_for_a_login(sereno: Command, report: dict[str, str]) -> None:
     assert "procedures" not in sereno("doctor", **report).stdout
     assert sereno("procedure", "allow", "reporting.close_day", **report).exit_code == 0
-    assert "1 are as they were allowed" in sereno("doctor", **report).stdout
+    assert "1 still have their allowed signatures" in sereno("doctor", **report).stdout
     assert "no login is named" in sereno("doctor").stdout
     assert "worker's own login" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
 

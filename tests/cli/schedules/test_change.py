@@ -82,7 +82,7 @@ def test_nothing_named_is_a_usage_error(sereno: Command, connection: psycopg.Con
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", verb, "--yes", *(["--over", "1m"] if verb == "spread" else []))
     assert result.exit_code == 2
-    assert "Which schedules?" in result.stderr
+    assert "Name a key or a pattern" in result.stderr
     assert sereno("schedule", verb, "x*", "--yes", *(["--over", "1m"] if verb == "spread" else [])).exit_code == 0
     assert state(connection, "k") == "enabled"
 
@@ -120,7 +120,7 @@ def test_somebody_at_a_terminal_is_asked(
     sereno: Command, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(sereno, "a1", "--every", "1h")
-    monkeypatch.setattr(schedule_options, "someone_is_there", lambda: True)
+    monkeypatch.setattr(schedule_options, "is_interactive", lambda: True)
     answers = iter([False, True])
     monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
     declined = sereno("schedule", "pause", "a*")
@@ -129,7 +129,7 @@ def test_somebody_at_a_terminal_is_asked(
     assert state(connection, "a1") == "enabled"
     assert sereno("schedule", "pause", "a*").exit_code == 0
     assert state(connection, "a1") == "paused"
-    # There is no third answer: nobody is asked about nothing.
+    # There is no third reply: a filter that matches nothing is not confirmed.
     nothing = sereno("schedule", "pause", "nope:*")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "No schedule matched: nothing was changed.\n", "")
     assert sereno("schedule", "pause", "nope:*", "--fail-empty").exit_code == 7
@@ -159,7 +159,7 @@ def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) 
 
 
 def test_resume_of_what_was_parked_says_that_it_may_be_again(sereno: Command, connection: psycopg.Connection) -> None:
-    said = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
+    said = 'an invalid rule is parked again; change it with "sereno schedule add".'
     for key in ("a1", "a2", "a3"):
         add(sereno, key, "--every", "1h")
     connection.execute("update sereno.schedules set state = 'parked', next_run_at = null where key <> 'a3'")
@@ -197,7 +197,7 @@ def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
     ).fetchall()
     assert len({shift for shift, _ in rows}) == 3
     assert all(0 <= shift < 1200 * 10**6 for shift, _ in rows)
-    assert "none any more" in sereno("schedule", "spread", "a*", "--over", "0", "--yes").stdout
+    assert ": removed" in sereno("schedule", "spread", "a*", "--over", "0", "--yes").stdout
     assert one(connection, "select sum(shift) from sereno.schedules") == 0
     for wrong in ("soon", "500d", "-1"):
         assert sereno("schedule", "spread", "a*", "--over", wrong, "--yes").exit_code == 2
@@ -293,7 +293,7 @@ def test_tick_reads_the_runs_that_ended(sereno: Command, manual: ManualWorker, c
     advance(connection, 3700)
     sereno("schedule", "tick")
     assert one(connection, "select next_run_at from sereno.schedules") is None
-    assert "it waits for its run to end" in sereno("schedule", "next", "k").stdout
+    assert "it is planned when the current run ends" in sereno("schedule", "next", "k").stdout
     session = manual.worker()
     (job,) = manual.claim(session)
     manual.settle(session, job, Settlement("succeeded"))
@@ -387,7 +387,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
             ["--daily", "03:00"],
             ["2026-01-02", "2026-01-02"],
             2,
-            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): there is nothing between them",
+            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): the range is empty",
         ),
         (
             ["--daily", "03:00"],

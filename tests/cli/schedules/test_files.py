@@ -200,7 +200,7 @@ def test_jobs_are_checked_where_there_is_an_application(sereno: Command, tmp_pat
 def test_import_reads_stdin(process: Process, sereno: Command, tmp_path: Path) -> None:
     assert sereno("schedule", "import", "-").exit_code == 0
     for words, said in (
-        ([], "Import what?"),
+        ([], "Name a FILE"),
         (["-", "--from", "pg-cron"], "FILE and --from exclude each other: choose one."),
         (["-", "--source", "x"], "--from"),
     ):
@@ -315,9 +315,7 @@ def test_an_address_of_another_database_is_refused_without_its_password(sereno: 
     address = f"{scheme}://ada:secret@db/shop"
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 2
-    said = (
-        f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL address: write postgresql://user@host/database'
-    )
+    said = f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL URL: write postgresql://user@host/database'
     assert said in refused.stderr
     assert "secret" not in refused.stderr
 

@@ -114,7 +114,7 @@ def test_a_rule_that_makes_no_sense_does_not_spoil_the_picture(sereno: Command, 
     add(sereno, "k", "--cron", "0 * * * *")
     found = cells(sereno)
     assert (found["schedules"], found["left_out"]) == (1, 1)
-    assert "Left out" in sereno("schedule", "heatmap", "-o", "table").stdout
+    assert "Omitted" in sereno("schedule", "heatmap", "-o", "table").stdout
 
 
 def test_too_many_instants_are_left_out_and_said(sereno: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
     add(sereno, "k", "--every", "1h")
     lease(connection, "-5 seconds")
     text = sereno("status").stdout
-    assert "Scheduler: none is alive. The last one, host:1:abc, was gone at " in text
+    assert "Scheduler: none is alive. The last one, host:1:abc, lost its lease at " in text
     assert "No scheduler is alive: start `sereno scheduler`" in text
     assert json.loads(sereno("status", "-o", "json").stdout)["scheduler"]["lease_seconds"] < 0
 

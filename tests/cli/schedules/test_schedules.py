@@ -108,7 +108,7 @@ def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.C
         "menu:42",
         "every day at 06:00, Africa/Nairobi (spread +14m59s)",
         "queue default, priority 5",
-        "latest: one run stands for all",
+        "latest: one run covers all",
         "skip: an instant is skipped while",
         "after 3 failed runs in a row (0 now)",
         "fired 1,",
@@ -122,7 +122,7 @@ def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.C
     assert [fire["reason"] for fire in detail["fires"]] == ["overlap", None]
     assert len(detail["upcoming"]) == 5
     assert detail["upcoming"][0]["local"].endswith("+03:00")
-    assert "skipped: the run" not in sereno("schedule", "show", "menu:42", "-n", "0").stdout
+    assert "skipped: the previous run" not in sereno("schedule", "show", "menu:42", "-n", "0").stdout
 
 
 def test_show_says_who_stopped_it_and_why(sereno: Command) -> None:

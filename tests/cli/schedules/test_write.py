@@ -157,7 +157,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
         (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
         (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
         (["--daily", "03:00", "--phase", "1m"], "--phase needs --every"),
-        (["--at", "2090-01-01", "--spread", "1h"], "--spread does nothing"),
+        (["--at", "2090-01-01", "--spread", "1h"], "--spread has no effect"),
         (["--at", "yesterday"], "--at 'yesterday'"),
         (["--at", "2020-01-01"], "all past"),
         (["--daily", "03:00", "--starts", "later"], "--starts 'later'"),

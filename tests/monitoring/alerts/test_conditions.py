@@ -182,7 +182,7 @@ def test_a_transaction_that_stays_open(quiet: ManualWorker, monkeypatch: pytest.
 
 def test_a_clock_that_was_moved(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     advance(connection, 30)
-    assert look(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is meant for tests."
+    assert look(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is for tests."
 
 
 def test_a_schema_that_is_missing_or_behind(
