@@ -1,4 +1,4 @@
-"""How answers look."""
+"""Output formats."""
 
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ def test_values(value: object, for_people: str, for_programs: str) -> None:
     assert _plain(value) == for_programs
 
 
-def test_times_are_local_for_people_and_utc_for_programs() -> None:
+def test_times_are_local_in_tables_and_utc_in_pipes() -> None:
     moment = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert human(moment) == f"{moment.astimezone():%Y-%m-%d %H:%M}"
     assert _plain(moment) == "2020-01-02T03:04:05Z"

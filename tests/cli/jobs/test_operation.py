@@ -26,7 +26,7 @@ def work(app: Sereno) -> Any:
     return work
 
 
-def test_a_worker_is_told_what_to_do(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
+def test_a_background_operation_is_created(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
     ids = [work.enqueue(number).id for number in range(3)]
     refused = sereno("job", "cancel", "--task", "work", "--background")
     assert refused.exit_code != 0
@@ -73,7 +73,7 @@ def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
         assert "no operation 7" in missing.stderr
 
 
-async def test_it_is_followed_until_it_is_over(app: Sereno, process: Process, work: Any) -> None:
+async def test_follow_shows_progress_until_the_end(app: Sereno, process: Process, work: Any) -> None:
     for number in range(3):
         await work.aenqueue(number)
     made = await app.database.arun(bulk.begin("job.cancel", JobFilter(task="work"), yes=True))
@@ -118,7 +118,7 @@ def test_schedules_are_left_to_a_worker(
 
 
 def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
-    """Without an application: that of the worker sends them."""
+    """It needs no application: the worker has one."""
     words = ("delivery", "requeue", "--channel", "pager", "--background")
     assert "Would requeue 3 deliveries." in sereno(*words, "--dry-run").stdout
     assert sereno(*words).exit_code == 8

@@ -1,4 +1,4 @@
-"""`sereno event|delivery|recipient|channel …` and `sereno why RECIPIENT EVENT`: what a person sees and does."""
+"""`sereno event|delivery|recipient|channel …` and `sereno why RECIPIENT EVENT`: output and effect."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def shop(tmp_path: Path) -> str:
 
 
 class Told:
-    """Four people who were told of one event, with what a pager answers of each."""
+    """Recipients of one event, with different responses of a pager."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -131,7 +131,7 @@ def test_events_are_listed_and_shown(sereno: Command, told: Told) -> None:
 
 
 @pytest.mark.parametrize("number", ["99", "0", str(2**70)])
-def test_what_is_not_there_exits_with_7_and_says_where_to_look(sereno: Command, number: str) -> None:
+def test_a_missing_record_exits_with_7_and_a_hint(sereno: Command, number: str) -> None:
     for noun in ("event", "delivery"):
         result = sereno(noun, "show", number)
         assert result.exit_code == 7
@@ -149,7 +149,7 @@ def test_notify_writes_an_event_once(sereno: Command, shop: str, connection: psy
     assert one(connection, "select count(*) from sereno.audit where action = 'event.notify'") == 2
 
 
-def test_notify_refuses_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+def test_notify_refuses_invalid_arguments(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
     unknown = sereno("event", "notify", "tender.publishd", "{}", "-a", shop)
     assert unknown.exit_code == 3
     assert "did you mean tender.published" in unknown.stderr
@@ -166,7 +166,7 @@ def test_notify_refuses_what_makes_no_sense(sereno: Command, shop: str, connecti
 # Deliveries
 
 
-def test_deliveries_are_found_by_what_they_are(sereno: Command, told: Told) -> None:
+def test_deliveries_are_filtered(sereno: Command, told: Told) -> None:
     every = items(sereno("delivery", "list", "-o", "json"))
     assert [line["id"] for line in every] == sorted((line["id"] for line in every), reverse=True)
     assert len(every) == 5
@@ -185,7 +185,7 @@ def test_deliveries_are_found_by_what_they_are(sereno: Command, told: Told) -> N
     assert "refused; too_big: 4 MB" in ok(sereno("delivery", "list"))
 
 
-def test_an_unknown_recipient_is_said_so(sereno: Command) -> None:
+def test_an_unknown_recipient_is_reported(sereno: Command) -> None:
     result = sereno("delivery", "list", "--recipient", "nobody")
     assert result.exit_code == 7
     assert "sereno recipient set" in result.stderr
@@ -223,9 +223,7 @@ def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psyco
     assert sereno("delivery", "requeue", failed, 2**70, "-a", shop).exit_code == 7
 
 
-def test_requeue_by_filter_counts_first_and_wants_a_yes(
-    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
-) -> None:
+def test_requeue_by_filter_needs_yes(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
     words = ("delivery", "requeue", "--channel", "pager", "-a", shop)
     assert "Would requeue 3 deliveries." in ok(sereno(*words, "--dry-run"))
     assert json.loads(ok(sereno(*words, "--dry-run", "-o", "json")))["by_state"] == {
@@ -253,7 +251,7 @@ def _id(sereno: Command, recipient: str) -> int:
 # Recipients
 
 
-def test_somebody_from_the_first_word_to_the_last(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_recipient_is_created_changed_and_deleted(sereno: Command, connection: psycopg.Connection) -> None:
     words = ("--channel", "email=ana@example.lv", "--channel", "pager=a b", "--zone", "Europe/Riga", "--tenant", "r42")
     made = sereno("recipient", "set", "user:7", *words)
     assert "user:7 is reached by email, pager." in made.stderr, made.stderr
@@ -290,7 +288,9 @@ def test_somebody_from_the_first_word_to_the_last(sereno: Command, connection: p
     assert "ana@example.lv" not in str(connection.execute("select detail from sereno.audit").fetchall())
 
 
-def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+def test_invalid_recipients_and_preferences_are_refused(
+    sereno: Command, shop: str, connection: psycopg.Connection
+) -> None:
     assert sereno("recipient", "set", "user:7", "--channel", "email").exit_code == 2
     assert sereno("recipient", "set", "user:7", "--zone", "Europe/Nowhere").exit_code == 2
     spaced = sereno("recipient", "set", "user:7", "--channel", "pager=a b", "-a", shop)
@@ -318,7 +318,9 @@ def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, conne
     assert "known addresses: fax …" in wrong.stderr
 
 
-def test_only_what_is_given_changes_and_clear_takes_back(sereno: Command, connection: psycopg.Connection) -> None:
+def test_prefer_changes_only_given_options_and_clear_removes_them(
+    sereno: Command, connection: psycopg.Connection
+) -> None:
     ok(sereno("recipient", "set", "user:7"))
     prefer = ("recipient", "prefer", "user:7", "--event", "a")
     said = "select array[wanted::text, filter::text, quiet::text] from sereno.preferences"
@@ -370,7 +372,7 @@ def test_channels_are_listed_paused_and_resumed(
 # Why
 
 
-def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
+def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
     said = ok(sereno("why", "user:7", "tender.published"))
     assert f"Event {told.event} (T1)" in said
     assert "by pager to page…7777: the provider took it" in said
@@ -384,7 +386,7 @@ def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, sh
     assert "sereno why user:7 tender.published" in wrong.stderr
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(sereno: Command, connection: psycopg.Connection) -> None:
+def test_control_characters_are_not_printed(sereno: Command, connection: psycopg.Connection) -> None:
     evil = "a\x1b[2Jb"
     ok(sereno("recipient", "set", evil, "--channel", f"pager={evil}"))
     connection.execute("update sereno.addresses set reason = %s, state = 'invalid'", [evil])

@@ -1,4 +1,4 @@
-"""`sereno template …`: look at the words of messages, try them, change them."""
+"""`sereno template …`: list, preview, check and change message templates."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def _(tender, to):
 
 @pytest.fixture
 def words(tmp_path: Path) -> Path:
-    """A project with a file of words, and code; where the commands run."""
+    """A project with a template file and code, in which the commands run."""
     directory = tmp_path / "templates" / "tender.published"
     directory.mkdir(parents=True)
     (directory / "any.title.j2").write_text("Tender {{ code }}\n")
@@ -115,7 +115,9 @@ def test_lint_ends_with_1_when_something_is_wrong(sereno: Command, app: Sereno, 
     assert "name your application with -a" in sereno("template", "lint").stderr
 
 
-def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, words: Path, tmp_path: Path) -> None:
+def test_control_characters_of_a_template_are_not_printed(
+    sereno: Command, app: Sereno, words: Path, tmp_path: Path
+) -> None:
     put(sereno, tmp_path, "\x1b[2Jevil {{ code }}")
     asked = ("tender.published", "email")
     for result in (
@@ -150,7 +152,7 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_and_what_to_do(
+def test_errors_are_explained(
     sereno: Command,
     manual: ManualWorker,
     words: Path,
@@ -168,7 +170,7 @@ def test_what_is_wrong_and_what_to_do(
     assert manual.audit() == []
 
 
-def test_a_directory_that_is_not_there(sereno: Command, manual: ManualWorker) -> None:
+def test_a_missing_directory_is_reported(sereno: Command, manual: ManualWorker) -> None:
     result = sereno("template", "lint", SERENO_TEMPLATES="nowhere")
     assert result.exit_code == 3
     assert "there is no directory nowhere" in result.stderr

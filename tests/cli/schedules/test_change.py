@@ -1,4 +1,4 @@
-"""Schedules that a person stops, spreads and fires from the command line; who did what is written down."""
+"""Pausing, spreading and firing schedules from the command line, with audit records."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connec
         assert audited(connection, f"schedule.{verb}") == 1
 
 
-def test_what_is_so_already_is_no_error(sereno: Command) -> None:
+def test_a_change_without_effect_is_no_error(sereno: Command) -> None:
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", "resume", "k")
     assert result.exit_code == 0
@@ -71,7 +71,7 @@ def test_a_filter_finds_what_it_names_and_needs_yes(
     assert state(connection, "a1") == "paused"
 
 
-def test_a_key_of_another_tenant_is_not_meant(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_key_of_another_tenant_does_not_match(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "a1", "--every", "1h", "--tenant", "r1")
     assert "No schedule matched" in sereno("schedule", "delete", "a1", "--tenant", "r2").stdout
     assert state(connection, "a1") == "enabled"
@@ -116,7 +116,7 @@ def test_a_bulk_change_goes_in_batches(sereno: Command, connection: psycopg.Conn
     assert "Deleted: 2,500 schedules." in sereno("schedule", "delete", "k*", "--yes").stdout
 
 
-def test_somebody_at_a_terminal_is_asked(
+def test_a_bulk_change_is_confirmed_on_a_terminal(
     sereno: Command, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(sereno, "a1", "--every", "1h")
@@ -158,7 +158,7 @@ def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) 
     assert "2027-01-08T00:00-03:00" in "".join(sereno("schedule", "pause", "--help").stdout.split())
 
 
-def test_resume_of_what_was_parked_says_that_it_may_be_again(sereno: Command, connection: psycopg.Connection) -> None:
+def test_resume_warns_that_an_invalid_rule_is_parked_again(sereno: Command, connection: psycopg.Connection) -> None:
     said = 'an invalid rule is parked again; change it with "sereno schedule add".'
     for key in ("a1", "a2", "a3"):
         add(sereno, key, "--every", "1h")
@@ -207,7 +207,7 @@ def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
 
 
 def today(connection: psycopg.Connection) -> Any:
-    """By the clock of the database; asked before and after, one of the two is what was seen between."""
+    """Return the clock of the database. Read before and after, one of the two equals the value in between."""
     return one(connection, "select to_char(sereno.now() at time zone 'UTC', 'YYYY-MM-DD')")
 
 
@@ -357,7 +357,7 @@ def test_backfill_keeps_its_rate_across_batches(
 def slowly(
     connection: psycopg.Connection, takes: float, batches: Callable[..., Iterator[Any]], instants: list[datetime]
 ) -> Iterator[Any]:
-    """The batches of a backfill, each of which takes so many seconds."""
+    """Return the batches of a backfill, each of which takes the given number of seconds."""
     for some in batches(instants):
         yield some
         advance(connection, takes)
@@ -401,7 +401,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
         (["--daily", "03:00"], ["2026-01-01T04:00", "2026-01-01T05:00"], 0, ""),
     ],
 )
-def test_backfill_of_what_cannot_be(
+def test_invalid_backfills_are_refused(
     sereno: Command, connection: psycopg.Connection, rule: list[str], span: list[str], code: int, said: str
 ) -> None:
     add(sereno, "k", *rule)

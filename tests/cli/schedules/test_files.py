@@ -38,7 +38,7 @@ def count(connection: psycopg.Connection) -> Any:
     return one(connection, "select count(*) from sereno.schedules")
 
 
-def test_what_was_exported_comes_back_the_same(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_an_export_is_imported_unchanged(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
     everything = ["--missed", "all", "--missed-limit", "7", "--missed-window", "1h", "--overlap", "allow"]
     everything += ["--max-lateness", "90s", "--max-fires", "9", "--disable-after", "3", "--expires-after", "1d"]
     everything += ["--starts", "2090-01-01", "--ends", "2091-01-01", "--tenant", "r1", "--tag", "a", "--queue", "q"]
@@ -83,7 +83,9 @@ def test_export_of_more_than_a_page(sereno: Command, connection: psycopg.Connect
     assert count(connection) == 2500
 
 
-def test_what_was_stopped_comes_in_stopped(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_a_paused_schedule_is_imported_as_disabled(
+    sereno: Command, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     for key, verb in (("paused", "pause"), ("disabled", "disable")):
         add(sereno, key, "--daily", "03:00")
         sereno("schedule", verb, key, "--note", "holidays")
@@ -261,7 +263,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "pg-cron:start" in strict.stderr
 
 
-def test_import_from_a_program_that_is_not_there(sereno: Command) -> None:
+def test_import_from_a_missing_program(sereno: Command) -> None:
     for program in ("celery-beat", "apscheduler", "pg-cron"):
         result = sereno("schedule", "import", "--from", program)
         assert result.exit_code == 3, result.stderr
@@ -273,7 +275,7 @@ def test_import_from_a_program_that_is_not_there(sereno: Command) -> None:
 
 
 @pytest.mark.usefixtures("pg_cron")
-def test_a_task_for_sql_is_asked_for_once_and_only_if_there_is_none(sereno: Command, tmp_path: Path) -> None:
+def test_the_missing_sql_task_is_noted_once(sereno: Command, tmp_path: Path) -> None:
     words = ["schedule", "import", "--from", "pg-cron", "--dry-run"]
     asked = "note run_sql: define this task, or name the task that runs SQL with --task-map run_sql=…"
     assert sereno(*words).stderr.count("run_sql=…") == 1
@@ -333,7 +335,7 @@ def test_an_address_of_another_database_is_refused_without_its_password(sereno: 
         ("password=secret hots=db", 'invalid connection option "hots"'),
     ],
 )
-def test_an_address_that_makes_no_sense_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
+def test_an_invalid_url_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 4
     assert said in refused.stderr

@@ -97,7 +97,7 @@ def test_a_heatmap_is_drawn_an_hour_a_line(sereno: Command, connection: psycopg.
     assert "░ up to 25  ▒ up to 50  ▓ up to 75  █ up to 100" in legend
 
 
-def test_a_heatmap_of_little_speaks_in_whole_numbers(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_small_heatmap_uses_whole_numbers(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--at", "20h")
     *_, total, legend = sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()
     assert "1 fire of 1 schedule;" in total
@@ -109,7 +109,7 @@ def test_a_heatmap_of_little_speaks_in_whole_numbers(sereno: Command, connection
     assert sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()[-1] == "▒ up to 1  ▓ up to 2  █ up to 3"
 
 
-def test_a_rule_that_makes_no_sense_does_not_spoil_the_picture(sereno: Command, connection: psycopg.Connection) -> None:
+def test_an_invalid_rule_is_omitted_from_the_heatmap(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
     add(sereno, "k", "--cron", "0 * * * *")
     found = cells(sereno)
@@ -117,7 +117,9 @@ def test_a_rule_that_makes_no_sense_does_not_spoil_the_picture(sereno: Command, 
     assert "Omitted" in sereno("schedule", "heatmap", "-o", "table").stdout
 
 
-def test_too_many_instants_are_left_out_and_said(sereno: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_with_too_many_instants_are_omitted_with_a_note(
+    sereno: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room, "MOST_OF_A_RULE", 1000)
     add(sereno, "seconds", "--cron", "* * * * * *")
     add(sereno, "hours", "--cron", "0 * * * *")
@@ -125,7 +127,7 @@ def test_too_many_instants_are_left_out_and_said(sereno: Command, monkeypatch: p
     assert (found["schedules"], found["left_out"]) == (1, 1)
 
 
-def test_a_heatmap_in_a_pipe_and_of_nonsense(sereno: Command) -> None:
+def test_a_heatmap_in_a_pipe_and_with_invalid_arguments(sereno: Command) -> None:
     add(sereno, "k", "--cron", "0 * * * *")
     header, *lines = sereno("schedule", "heatmap", "--next", "1h").stdout.splitlines()
     assert header == "at\tfires"
@@ -180,7 +182,7 @@ def lease(connection: psycopg.Connection, left: str, **more: Any) -> None:
     )
 
 
-def test_status_says_who_leads_and_how_it_goes(sereno: Command, connection: psycopg.Connection) -> None:
+def test_status_shows_the_leader_and_its_last_tick(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
     lease(connection, "1 hour", error="a schedule could not be fired\nat all")
     text = sereno("status").stdout
@@ -228,7 +230,7 @@ def scheduler(database_url: str, directory: Path) -> Iterator["subprocess.Popen[
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_scheduler_alone_fires_until_it_is_told_to_stop(
+def test_a_standalone_scheduler_fires_until_it_is_stopped(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     add(sereno, "k", "--every", "100ms", "--overlap", "allow")

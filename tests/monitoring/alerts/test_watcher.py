@@ -1,4 +1,4 @@
-"""Alerts: told once, again while it lasts, and once that it is over; whoever leads or dies, whatever the names are."""
+"""Alerts are sent once, repeated while open, and resolved once, also when the leading scheduler changes or dies."""
 
 import asyncio
 import itertools
@@ -73,7 +73,7 @@ def mend_sms(app: Sereno) -> None:
 
 
 def sent(connection: psycopg.Connection) -> list[str]:
-    """What the jobs that were made will say, in order."""
+    """Return the messages of the enqueued jobs, in order."""
     rows = connection.execute("select args ->> 'what' from sereno.jobs where task = 'sereno.alert' order by id")
     return [row[0] for row in rows]
 
@@ -81,7 +81,7 @@ def sent(connection: psycopg.Connection) -> list[str]:
 ONLY: dict[str, Any] = {"kinds": ["channel.paused"]}
 
 
-async def test_opened_once_told_again_and_over_once(
+async def test_an_alert_is_sent_repeated_and_resolved_once(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
@@ -112,7 +112,7 @@ async def test_opened_once_told_again_and_over_once(
     assert row.words == "The channel sms is paused: 401: bad"
 
 
-async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
+async def test_a_returning_condition_reopens_its_alert_and_takes_longer_to_resolve(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
@@ -135,7 +135,9 @@ async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
     assert one(connection, "select count(*) from sereno.alerts") == 2
 
 
-async def test_only_what_lasts_is_told(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
+async def test_a_condition_that_does_not_last_is_not_sent(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, **ONLY, for_seconds=300)
     pause_sms(app)
     await watch.look()
@@ -150,7 +152,7 @@ async def test_only_what_lasts_is_told(app: Sereno, watch: AlertWatcher, connect
     assert sent(connection) == ["opened"]
 
 
-async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
+async def test_a_rule_matches_only_its_kind_level_queue_and_tenant(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, "bad", level="bad", kinds=["channel.paused", "channel.account"])
@@ -164,7 +166,7 @@ async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
     assert found == [("bad", "channel.paused"), ("theirs", "channel.account")]
 
 
-async def test_what_gets_worse_is_told_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worse_level_is_sent_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app)
     for level in ("warn", "warn", "bad", "bad", "warn"):
         found = condition("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
@@ -190,7 +192,7 @@ async def test_silence_and_its_end(app: Sereno, watch: AlertWatcher, connection:
     assert app.database.run(alerts.silence(10**6, until)) is None
 
 
-async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
     watches = [AlertWatcher(app.url, app.settings, lambda: True) for _ in range(4)]
@@ -205,7 +207,7 @@ async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycop
     assert sent(connection) == ["opened", "over"]
 
 
-async def test_the_scheduler_that_leads_keeps_watch_and_the_next_goes_on(
+async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "LOOK_EVERY", 0.05)
@@ -236,7 +238,7 @@ main(["scheduler"], prog_name="sereno")
 """
 
 
-async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_killed_leader_loses_no_alert(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
     environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_KEEP_LOGS": "off"}
@@ -260,7 +262,7 @@ async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connec
     assert sent(connection) == ["opened", "opened"]
 
 
-async def test_a_rule_or_a_look_that_fails_harms_no_other(
+async def test_a_failing_rule_or_query_does_not_affect_others(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule(app, "a-good", **ONLY)
@@ -289,7 +291,9 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
 
 
-async def test_so_many_lines_of_the_log(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
+async def test_a_log_rule_counts_matching_lines(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, "log", log=LogRule(level="warning", event="job.dead", count=3, within=300), task="work")
 
     def say(level: str = "error", event: str = "job.dead", task: str = "work") -> None:
@@ -333,7 +337,7 @@ def work(app: Sereno) -> Any:
     return work
 
 
-async def test_a_message_reaches_discord_and_calls_nobody(
+async def test_a_discord_message_pings_no_one(
     app: Sereno, work: Any, watch: AlertWatcher, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
@@ -370,7 +374,7 @@ async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, con
             assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "house", "what": "test"})
 
 
-async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
+async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
     app: Sereno, work: Any, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
@@ -394,7 +398,7 @@ async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
     assert reasons[1] == "unknown channel fax: add it with app.channels.add(…)"
 
 
-async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_a_removed_rule_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     rule(app)
     (job,) = app.database.run(alerts.try_rule("house"))
     assert app.database.run(alerts.remove_rule("house"))
@@ -402,7 +406,7 @@ async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connect
         await auntil(lambda: state(connection, job) == "succeeded")
 
 
-def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_alert_is_enqueued_in_a_served_queue(app: Sereno, connection: psycopg.Connection) -> None:
     assert app.database.run(store.notification_queue()) is None
     given = {"host": "h", "pid": 1, "version": "0", "lease": 60.0}
     app.database.run(sessions.register(queues={"default": 1}, tasks=["other"], **given))  # type: ignore[arg-type]  # as a worker would
@@ -412,7 +416,7 @@ def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: p
     assert app.database.run(store.notification_queue()) == "c"
 
 
-async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody_again(
+async def test_without_workers_the_scheduler_sends_an_alert_once(
     app: Sereno,
     work: Any,
     watch: AlertWatcher,
@@ -438,7 +442,7 @@ async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody
 # Rules
 
 
-async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
+async def test_declared_rules_do_not_overwrite_changes_of_an_operator(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
     address = "https://discord.com/api/webhooks/1/x"
@@ -459,7 +463,7 @@ async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
         assert written() == 5
 
 
-def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_address_is_masked_and_can_be_retained(app: Sereno, connection: psycopg.Connection) -> None:
     hook = "https://discord.com/api/webhooks/1/very-secret"
     signed = AlertTarget(channel="webhook", address="https://example.com/a", keys={"secrets": [SECRET]})
     rule(app, targets=[AlertTarget(channel="discord", address=hook), signed])
@@ -482,7 +486,7 @@ def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg
     assert SECRET not in audit
 
 
-def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, connection: psycopg.Connection) -> None:
+def test_disabling_or_removing_a_rule_resolves_its_alerts(app: Sereno, connection: psycopg.Connection) -> None:
     found = condition("job.dead", "work", "bad", "", count=1, task="work")
     for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
         rule(app)
@@ -519,7 +523,7 @@ GOOD: dict[str, Any] = {"name": "a", "targets": [AlertTarget(channel="discord", 
     ],
     ids=str,
 )
-def test_what_is_no_rule_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_rules_are_refused(wrong: dict[str, Any]) -> None:
     assert checked(AlertRule(**GOOD))
     with pytest.raises(InvalidArguments):
         checked(AlertRule(**GOOD | wrong))
@@ -532,10 +536,10 @@ MOMENTS = st.lists(st.tuples(st.sets(SUBJECTS), st.integers(1, 4000)), max_size=
 
 
 @given(moments=MOMENTS, lasts=st.sampled_from([0, 30, 600]), again=st.sampled_from([60, 14400]))
-def test_for_every_subject_what_is_told_makes_sense(
+def test_messages_of_each_subject_are_in_a_valid_order(
     moments: list[tuple[set[str], int]], lasts: int, again: int
 ) -> None:
-    """Opened first, again only while it is open and not too soon, over only after it was told, and once."""
+    """Opened first, repeated only while open and not too soon, resolved only once and after it was sent."""
     told = AlertRule(**GOOD, for_seconds=lasts, again_seconds=again)
     now, known = NOW, dict[str, Alert]()
     said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
@@ -593,7 +597,7 @@ def _check_story(lines: list[tuple[str, datetime]], again: int) -> None:
     assert not lines or lines[0][0] == "opened"
 
 
-def test_a_kind_that_nobody_could_look_at_is_not_over() -> None:
+def test_alerts_of_a_failed_query_are_not_resolved() -> None:
     long_ago = NOW - timedelta(days=1)
     alert = Alert(
         id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, told_at=long_ago
