@@ -1,4 +1,4 @@
-"""Workers in Python and by SQL on one queue, some of which die with jobs in hand: every effect happens once."""
+"""Python and SQL workers on one queue, some of which die while they hold jobs: every effect happens once."""
 
 import random
 import threading
@@ -23,7 +23,7 @@ LOST = ("SR001", "SR002")
 
 
 class Careless(threading.Thread):
-    """Sessions one after the other. The first vanishes with jobs in hand; some say things twice, or too late."""
+    """Runs sessions one after the other. The first vanishes while it holds jobs; some settle twice, or too late."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Careless(threading.Thread):
         self.settled = 0
 
     def vanish(self) -> None:
-        """A life that ends with jobs in hand."""
+        """Run a session that ends while it holds jobs."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             worker = self._worker(connection)
             # The slots of a limit may still be with the one that vanished before.
@@ -67,7 +67,7 @@ class Careless(threading.Thread):
         worker.close()
 
     def _do(self, worker: SqlWorker, jobs: list[Claimed]) -> None:
-        """Most of them, with their effects, in one transaction; one may go back."""
+        """Settle most jobs with their effects in one transaction; one may be released."""
         if self._chance.random() < 0.2:
             worker.end([jobs.pop()], self._chance.choice(["release", "retry"]), delay=0)
         with worker.connection.transaction():
@@ -86,7 +86,7 @@ class Careless(threading.Thread):
     [(2_000, 1, None), (300, 1, 4), pytest.param(50_000, 30, None, marks=pytest.mark.storm)],
     ids=["plain", "limited", "storm"],
 )
-def test_every_job_of_a_mixed_house_is_settled_once(
+def test_every_job_of_mixed_workers_is_settled_once(
     worker: Start, database_url: str, connection: psycopg.Connection, jobs: int, kills: int, slots: int | None
 ) -> None:
     connection.execute("create table effects (n bigint)")

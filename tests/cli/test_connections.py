@@ -21,7 +21,7 @@ SHORT = "0.5"
 HALF_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HALF_BODY = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
 HALF_CHUNKS = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntok"
-# A path that answers before it has read any of the body.
+# A path that responds before it has read any of the body.
 UNREAD_BODY = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
 
 Start = Callable[..., "Server"]
@@ -126,8 +126,8 @@ def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
     for request in (HALF_HEAD, HALF_BODY, HALF_CHUNKS):
         assert server.ask(request).startswith(b"HTTP/1.1 408 "), request
-    assert server.ask(b"") == b"", "who never asked anything is told nothing"
-    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "answered at once, and hung up on afterwards"
+    assert server.ask(b"") == b"", "a client without a request gets no response"
+    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "gets a response at once, and is then disconnected"
     # A second request on the same connection has a time of its own.
     answers = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
     assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"200", b"408"]
@@ -184,7 +184,7 @@ def test_connections_have_a_limit_and_those_that_wait_give_way(start: Start, ser
         assert rest(oldest) == b""
         newer.sendall(listen)
         assert newer.recv(4096).startswith(b"HTTP/1.1 200 ")
-        # Streams give way to nobody: one too many is told so.
+        # Streams are never dropped for others: one too many is refused.
         assert server.ask(b"").startswith(b"HTTP/1.1 503 ")
     until(server.is_alive)
 

@@ -104,7 +104,7 @@ def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
     assert process("init", "shop", "--fastapi").returncode == 0
     project = tmp_path / "shop"
     assert sorted(contents(project)) == sorted(path.format(package="shop") for path in FASTAPI)
-    # On the embedded PostgreSQL, as whoever reads its README begins.
+    # On the embedded PostgreSQL, as its README starts.
     tested = run(project, "", "pytest", "-q", "-p", "no:cacheprovider")
     assert (tested.returncode, "4 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     log = tmp_path / "server.log"
@@ -208,7 +208,7 @@ def test_2_a_file_is_no_directory(sereno: Command, tmp_path: Path) -> None:
     assert (tmp_path / "shop").read_text() == "mine"
 
 
-# Root may write everywhere: it becomes somebody who may not, once it has read the code.
+# Root may write everywhere: the process drops its privileges once it has read the code.
 AS_NOBODY = """
 import os, sys
 from sereno.cli import init, main

@@ -17,7 +17,7 @@ from tests.cli.terminal import on_terminal
 from tests.manual_worker import ManualWorker
 
 SLOW = ["psycopg", "asyncio", "rich", "msgspec"]
-# The worker's own command is another room.
+# The worker command has its own help.
 OURS = [name for name in COMMANDS if name != "worker"]
 
 

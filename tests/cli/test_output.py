@@ -11,9 +11,9 @@ from sereno.monitoring.settings import masked
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 
 
-@pytest.mark.parametrize(("room", "width"), [(200, 40), (30, 24), (10, 8)])
-def test_only_wide_columns_give_way(room: int, width: int) -> None:
-    assert _widths(COLUMNS, [["1234", "x" * 40]], room) == [4, width]
+@pytest.mark.parametrize(("available", "width"), [(200, 40), (30, 24), (10, 8)])
+def test_only_wide_columns_give_way(available: int, width: int) -> None:
+    assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
 
 
 @pytest.mark.parametrize(

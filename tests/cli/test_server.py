@@ -76,7 +76,7 @@ def test_it_serves_until_it_is_stopped(start: Start, connection: psycopg.Connect
 
 def test_once_a_token_exists_it_is_required(start: Start, sereno: Command) -> None:
     secret = sereno("token", "create", "me", "--role", "admin").stdout.strip()
-    running = start("--host", "0.0.0.0")  # noqa: S104 - asked from this machine alone
+    running = start("--host", "0.0.0.0")  # noqa: S104 - requested from this machine only
     assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
     shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
     assert shown.json()["name"] == "me"
@@ -104,7 +104,7 @@ def test_a_server_whose_only_token_expired_stays_closed_after_a_restart(
     running = start()
     assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
     assert httpx.post(f"{running.url}tokens", json={"name": "mine", "role": "admin"}, timeout=30).status_code == 401
-    # Somebody with the database's address makes another one, and the message says so.
+    # The message says how to create another token with access to the database.
     assert running.process.stdout is not None
     assert "sereno token create me --role admin" in running.process.stdout.readline()
     secret = sereno("token", "create", "again", "--role", "admin").stdout.strip()

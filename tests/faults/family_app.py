@@ -12,7 +12,7 @@ app = Sereno()
 
 @app.task
 async def kills_its_family(ctx: Context) -> None:
-    """Every process between the test and this one, the supervisor first."""
+    """Return every process between the test and this one, the supervisor first."""
     with Path(os.environ["LEDGER"]).open("a") as recorder:  # noqa: ASYNC230 - nothing else runs here
         recorder.write(f"{ctx.attempt}\n")
     family = [os.getpid()]

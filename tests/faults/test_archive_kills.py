@@ -1,4 +1,4 @@
-"""An archive that dies anywhere: nothing is lost, nothing is there twice, and the next run finishes the work."""
+"""An archiver that dies at any step loses and duplicates nothing, and the next run finishes its work."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
-    """Runs an archive in a process of its own; answers how that ended. The dead leave their files behind."""
+    """Runs an archiver in its own process and returns its exit code. Killed processes leave their files behind."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.faults.archive_app"],
         cwd=ROOT,
@@ -92,7 +92,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
 
 
 def there(connection: psycopg.Connection) -> set[int]:
-    """Who is connected to this database."""
+    """Return the connections to this database."""
     found = connection.execute(
         "select pid from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
     )
@@ -100,7 +100,7 @@ def there(connection: psycopg.Connection) -> set[int]:
 
 
 def is_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
-    """All of it is there once, and every promise holds."""
+    """Check that every row exists once, and that every invariant holds."""
     after = everything(connection, place)
     assert (before - after, after - before) == (Counter(), Counter())
     broken = {proof.name: proof.violations for proof in app.database.run(verify(lease=30.0)) if proof.violations}
@@ -123,7 +123,7 @@ def test_a_process_that_dies_after_any_step_loses_nothing(
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
-def test_processes_that_die_again_and_again_get_there(
+def test_repeatedly_killed_processes_finish(
     app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order
 ) -> None:
     add_tenders(connection, 50)
@@ -142,7 +142,7 @@ def test_processes_that_die_again_and_again_get_there(
 
 
 @pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
-async def test_postgresql_loses_its_power(
+async def test_postgresql_crashes(
     own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     server, directory = own_server
@@ -176,7 +176,7 @@ async def test_postgresql_loses_its_power(
     await app.aclose()
 
 
-def test_a_worker_that_is_told_to_stop_does_not_wait_for_a_store(
+def test_a_stopping_worker_does_not_wait_for_the_storage(
     app: Sereno, connection: psycopg.Connection, worker: Callable[..., WorkerProcess]
 ) -> None:
     add_logs(connection, 5)

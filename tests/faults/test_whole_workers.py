@@ -32,7 +32,7 @@ def app(database_url: str) -> Iterator[Sereno]:
 
 @pytest.fixture
 def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """A worker is added by `start`; whatever is left of it is ended afterwards."""
+    """`start` adds a worker; processes that are left are killed afterwards."""
     workers: list[subprocess.Popen[bytes]] = []
     yield workers
     for process in workers:
@@ -79,7 +79,7 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
 def test_isolated_processes_end_when_their_worker_is_killed(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
-    """Also one whose handler never looks up: nothing goes on with a job that is another worker's by then."""
+    """Also one whose handler never yields: it must not continue a job that another worker has claimed by then."""
     app.enqueue_many([never_ends.job()])
     worker = start(started, app.url, tmp_path)
     recorder = tmp_path / "ledger"

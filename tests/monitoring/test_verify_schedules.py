@@ -125,7 +125,7 @@ def test_an_enabled_schedule_without_next_run_and_active_run_is_reported(manual:
     assert broken(manual.app) == {}, "the end of its run is still to be read"
     manual.connection.execute("truncate sereno.schedule_ends")
     manual.app.schedules.pause("k")
-    assert broken(manual.app) == {}, "somebody stopped it"
+    assert broken(manual.app) == {}, "it is paused"
 
 
 @pytest.mark.parametrize("state", ["paused", "disabled", "parked", "finished"])
@@ -138,7 +138,7 @@ def test_a_stopped_schedule_that_is_due_is_reported(manual: ManualWorker, fired:
 def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualWorker, fired: tuple[int, int]) -> None:
     schedule, _ = fired
     advance(manual.connection, 3600 + 61)
-    assert broken(manual.app) == {}, "nobody leads"
+    assert broken(manual.app) == {}, "no scheduler leads"
     leads(manual.connection)
     assert broken(manual.app) == {"schedules_on_time": [schedule]}
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '10 seconds'")
@@ -146,7 +146,7 @@ def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualW
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '1 hour'")
     with psycopg.connect(manual.app.url) as other:
         other.execute("select from sereno.schedules for update")
-        assert broken(manual.app) == {}, "somebody is changing it"
+        assert broken(manual.app) == {}, "a transaction is changing it"
     assert broken(manual.app) == {"schedules_on_time": [schedule]}, "a lock that was given back is none"
 
 

@@ -250,7 +250,7 @@ def test_verify_finds_damaged_files(
     assert result.stderr.count("Problem: ") == 4
     assert "1 object in the archive without a batch" in result.stderr
     assert "stranger.parquet" in result.stderr
-    assert Path(f"{alone}.json").exists(), "what the database knows is said again"
+    assert Path(f"{alone}.json").exists(), "the manifest is written again"
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3
     again = sereno("archive", "verify", "--sample", "100", **on)
     assert (again.exit_code, again.stderr.count("Problem: ")) == (1, 3)

@@ -41,7 +41,7 @@ app = Sereno()
 app.event("tender.published", Tender, channels=[Pager(), in_app], category="tenders")
 app.event("tender.closed", Tender, channels=["pager"], opt_in=True)
 """
-SECRET = "whsec_do_not_show"  # noqa: S105 - nobody's
+SECRET = "whsec_do_not_show"  # noqa: S105 - not a real secret
 ADDRESS = "pager-number-7777"
 
 

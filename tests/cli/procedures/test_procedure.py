@@ -74,7 +74,7 @@ def test_invalid_parameters_are_refused_before_a_job_is_created(
         ((), "day (date) is missing"),
         (("-p", "day=soon"), "a parameter does not fit"),
         (("--args", '{"day": "2026-11-01", "run": 1}'), "run is the job's job"),
-        (("--args", "[1]"), "--args is one JSON object"),
+        (("--args", "[1]"), "--args must be one JSON object"),
         (("-p", "day"), "expected NAME=VALUE"),
     ):
         refused = sereno(*run, *words, **report)
@@ -108,8 +108,8 @@ def test_the_doctor_warns_about_a_missing_role(sereno: Command, report: dict[str
     assert "procedures" not in sereno("doctor", **report).stdout
     assert sereno("procedure", "allow", "reporting.close_day", **report).exit_code == 0
     assert "1 still have their allowed signatures" in sereno("doctor", **report).stdout
-    assert "no login is named" in sereno("doctor").stdout
-    assert "worker's own login" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
+    assert "no role is configured" in sereno("doctor").stdout
+    assert "worker's own role" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
 
 
 def test_invalid_procedures_are_refused(sereno: Command, report: dict[str, str]) -> None:

@@ -28,7 +28,7 @@ def audited(connection: psycopg.Connection, action: str) -> Any:
     return one(connection, "select count(*) from sereno.audit where action = %s", action)
 
 
-# Stop and go on
+# Pause and resume
 
 
 def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connection) -> None:
@@ -314,7 +314,7 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
     dry = sereno(*words, "--rate", "1/s", "--dry-run").stdout
     assert "k   every day at 03:00, Europe/Riga   work" in dry
     assert "Thu 2026-01-01 03:00:00 EET" in dry
-    assert "3 instants, 0 of them done before: 3 jobs to make, 3 s at 1/s." in dry
+    assert "3 instants, 0 of them done before: 3 jobs to create, 3 s at 1/s." in dry
     assert one(connection, "select count(*) from sereno.jobs") == 0
     refused = sereno(*words)
     assert refused.exit_code == 8
@@ -367,7 +367,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     result = sereno("schedule", "backfill", "k", "2026-01-01", "2026-03-01", "--yes")
     assert "Created 2 jobs." in result.stdout
-    assert "59 instants, 0 of them done before: at most 59 jobs to make." in result.stdout
+    assert "59 instants, 0 of them done before: at most 59 jobs to create." in result.stdout
     assert "57 instants created no job: a job with their unique key exists." in result.stderr
     asked = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
     assert "this would create at most 30 jobs" in asked.stderr

@@ -246,7 +246,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "Created 2" in done.stdout
     assert "refused pg-cron:start: @reboot is no time" in done.stderr
     assert "note pg-cron:often: was not active in pg_cron" in done.stderr
-    assert done.stderr.index("refused ") < done.stderr.index("note "), "what was refused is said first"
+    assert done.stderr.index("refused ") < done.stderr.index("note "), "refusals are printed first"
     assert "--task-map run_sql" not in done.stderr, "it was mapped"
     assert "no schedule has the task 'none'" in done.stderr
     rows = connection.execute(

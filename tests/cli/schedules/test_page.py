@@ -101,7 +101,7 @@ def test_an_ended_run_is_not_active(sereno: Command, manual: ManualWorker) -> No
     session, job = started(sereno, manual)
     manual.settle(session, job, Settlement("dead", reason="failed", error=describe(OSError("reset")), failed=1))
     advance(manual.connection, 60)
-    # Nobody has told the schedule's row yet: the list knows only that it fired, the page knows the job.
+    # The schedule's row is not updated yet: the list knows only that it fired, the page knows the job.
     assert re.search(r"fired \d m ago", sereno("schedule", "list", "-o", "table").stdout)
     assert line(sereno, "k", "last run") == f"job {job.id}, dead 1 m ago: OSError: reset"
 

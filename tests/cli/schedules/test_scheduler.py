@@ -206,7 +206,7 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
 
 # The scheduler by itself
 
-# Its lease is not over before somebody has looked, however slow that is.
+# Seconds. Long enough that the lease does not expire before the status is read, however slow that is.
 LEASE = 3600
 LONG_LEASE = f"from sereno.schedules import scheduler; scheduler.LEASE = {LEASE}.0; {PROGRAM}"
 

@@ -190,7 +190,7 @@ def test_a_missing_or_outdated_schema(
     assert look(manual)["schema.behind"].words == "1 migrations are not applied."
     empty = Sereno(empty_database_url)
     (only,) = empty.database.run(attention(empty.settings))
-    assert (only.kind, only.words) == ("schema.none", "There is no schema sereno of sereno.")
+    assert (only.kind, only.words) == ("schema.none", "The schema sereno of sereno does not exist.")
     empty.close()
     with psycopg.connect(empty_database_url, autocommit=True) as other:
         assert migrate(other)
@@ -204,7 +204,7 @@ def test_user_chosen_names_are_cleaned_and_quoted(quiet: ManualWorker) -> None:
     assert "\u202e" not in each.words
     assert "\n" not in each.words
     assert "%(queue)s <b>" in each.words
-    # Whoever copies the command runs that command, and no other.
+    # Copying the command into a shell runs exactly that command.
     assert each.remedy == "sereno worker -q 'a [31m $(reboot) @everyone %(queue)s <b> ;'"
 
 

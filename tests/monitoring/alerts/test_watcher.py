@@ -57,7 +57,7 @@ async def _closed(watch: AlertWatcher) -> AsyncIterator[None]:
 
 
 def rule(app: Sereno, name: str = "house", **options: Any) -> AlertRule:
-    # Where nobody listens: what is sent there reaches nobody.
+    # No server listens there, so no message is delivered.
     given = {"targets": [AlertTarget(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
     made = AlertRule(name=name, **given)
     app.database.run(alerts.set_rule(made, actor="test"))
@@ -144,7 +144,7 @@ async def test_a_condition_that_does_not_last_is_not_sent(
     assert (sent(connection), one(connection, "select count(*) from sereno.alerts")) == ([], 1)
     mend_sms(app)
     await watch.look()
-    assert one(connection, "select count(*) from sereno.alerts") == 0, "nobody has heard of it"
+    assert one(connection, "select count(*) from sereno.alerts") == 0, "it was never sent"
     pause_sms(app)
     await watch.look()
     advance(connection, 301)
@@ -287,7 +287,7 @@ async def test_a_failing_rule_or_query_does_not_affect_others(
     errors: dict[str, Any] = dict(connection.execute("select name, error from sereno.alert_rules").fetchall())
     assert "ValidationError" in errors["b-broken"]
     assert (errors["a-good"], errors["d-dead"]) == (None, None)
-    # What could not be looked at is not over.
+    # An alert whose query failed is not resolved.
     assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
 
 
@@ -479,7 +479,7 @@ def test_an_address_is_masked_and_can_be_retained(app: Sereno, connection: psyco
         ("https://example.com/a", {"secrets": [SECRET]}),
         (hook, {}),
     ]
-    with pytest.raises(InvalidArguments, match="write it out"):
+    with pytest.raises(InvalidArguments, match="write it in full"):
         rule(app, targets=[AlertTarget(channel="discord", address="https://other.com/…")])
     audit = one(connection, "select string_agg(detail::text, ' ') from sereno.audit")
     assert "very-secret" not in audit
