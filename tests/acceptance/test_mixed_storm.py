@@ -93,12 +93,12 @@ def test_every_job_of_mixed_workers_is_settled_once(
     if slots is not None:
         set_limit(connection, "whole", Limit(slots), queue="work")
         set_limit(connection, "each", Limit(1))
-    strangers = [Careless(database_url, seed) for seed in (1, 2)]
+    sql_workers = [Careless(database_url, seed) for seed in (1, 2)]
     wanted = [
         limited_job(None if slots is None else keys(("each", str(n % 6))), "counted", b'{"n": %d}' % n, queue="work")
         for n in range(jobs)
     ]
-    # In parts, so that everybody has one: the Python worker alone, all together, those that remain after a kill.
+    # In parts, so that every worker gets one: the Python worker alone, all together, those that remain after a kill.
     size = -(-jobs // (2 + 2 * kills))
     parts = iter([wanted[start : start + size] for start in range(0, jobs, size)])
 
@@ -113,15 +113,15 @@ def test_every_job_of_mixed_workers_is_settled_once(
         return int(one(connection, "select count(*) from sereno.history"))
 
     def settled() -> int:
-        return sum(stranger.settled for stranger in strangers)
+        return sum(sql_worker.settled for sql_worker in sql_workers)
 
     bring()
-    for stranger in strangers:
-        stranger.vanish()
+    for sql_worker in sql_workers:
+        sql_worker.vanish()
     python = worker("--queue", "work=2", SERENO_LEASE="3")
     until(lambda: ended() >= size // 2, patience=300)
-    for stranger in strangers:
-        stranger.start()
+    for sql_worker in sql_workers:
+        sql_worker.start()
     try:
         for number in range(1, kills + 1):
             bring()
@@ -134,8 +134,8 @@ def test_every_job_of_mixed_workers_is_settled_once(
         bring()
         until(lambda: ended() == jobs, patience=300)
     finally:
-        for stranger in strangers:
-            stranger.stop()
+        for sql_worker in sql_workers:
+            sql_worker.stop()
     assert one(connection, "select count(*) from effects") == jobs
     assert one(connection, "select count(distinct n) from effects") == jobs
     assert one(connection, "select count(distinct id) from sereno.history where state = 'succeeded'") == jobs

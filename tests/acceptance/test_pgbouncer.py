@@ -50,7 +50,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
         process = subprocess.Popen(arguments, stdout=log, stderr=log)
     url = f"postgresql://postgres@/{name}?host={directory}&port=6432"
 
-    def answers() -> bool:
+    def is_ready() -> bool:
         assert process.poll() is None, (directory / "log").read_text()
         try:
             psycopg.connect(url, connect_timeout=2).close()
@@ -58,7 +58,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
             return False
         return True
 
-    until(answers)
+    until(is_ready)
     yield url
     process.terminate()
     process.wait(timeout=60)

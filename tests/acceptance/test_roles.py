@@ -219,8 +219,8 @@ def test_every_endpoint_works_under_the_server_role(app: Sereno, ann: Things, ro
     served = Served(app)
     with _client(app, served.url) as admin, _client(app, served.url, "") as visitor:
         fill_over_http(admin, ann)
-        for door in pages(app):
-            for address, _ in addresses(door, ann):
+        for route in pages(app):
+            for address, _ in addresses(route, ann):
                 answer = visitor.get(address)
                 assert answer.status_code in (200, 303), (address, answer.text[:2000])
         known: list[Operation] = list(operations(admin.get("/openapi.json").json()))

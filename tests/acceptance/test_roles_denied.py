@@ -31,7 +31,7 @@ def test_actions_denied_to_every_role(roles: Roles) -> None:
             "create role another login",
             f"grant {roles.name('owner')} to {roles.name(login)}",
             f"set role {roles.name('owner')}",
-            "update sereno.audit set actor = 'somebody else'",
+            "update sereno.audit set actor = 'another'",
             "delete from sereno.audit",
             "truncate sereno.audit",
             "drop table sereno.audit",
@@ -141,7 +141,7 @@ def test_a_producer_creates_jobs_schedules_and_events_and_reads_nothing(
     assert one(connection, "select changed_by from sereno.schedules where key = 'its own'") == roles.name("server")
 
 
-# What somebody could put in the way of a function that runs as its owner: tables, types, functions and operators.
+# Objects that a caller could create to hijack a function that runs as its owner: tables, types, functions, operators.
 SHADOWS = """
 create schema traps;
 grant usage on schema traps to public;

@@ -146,7 +146,7 @@ def test_term_finishes_what_runs_and_exits_with_zero(shell: Shell, connection: p
     first, second = enqueue(connection, "slow", 2)
     until(lambda: lines(log, "start"))
     worker.process.terminate()
-    # A lease and more: it is kept while the job goes on.
+    # Longer than the lease, which is renewed while the job runs.
     until(lambda: one(connection, "select seen_at > started_at + interval '4 s' from sereno.sessions"))
     Path(f"{log}.go").touch()
     assert worker.process.wait(timeout=60) == 0

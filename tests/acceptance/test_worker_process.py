@@ -243,7 +243,7 @@ def test_a_missing_schema_stops_the_worker_with_its_own_code(worker: Start, empt
 
 
 def test_no_database_stops_the_worker_with_its_own_code(worker: Start) -> None:
-    process = worker(url="postgresql://nobody:secret@127.0.0.1:1/none")
+    process = worker(url="postgresql://user:secret@127.0.0.1:1/none")
     assert process.process.wait(timeout=60) == 4
     assert "secret" not in process.said()
 

@@ -129,8 +129,8 @@ def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:
     assert server.ask(b"") == b"", "a client without a request gets no response"
     assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "gets a response at once, and is then disconnected"
     # A second request on the same connection has a time of its own.
-    answers = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
-    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"200", b"408"]
+    responses = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", responses) == [b"200", b"408"]
     assert "Traceback" not in server.said
 
 
@@ -221,8 +221,8 @@ AMBIGUOUS = [
 def test_a_request_whose_end_is_ambiguous_is_refused(start: Start) -> None:
     """A proxy in front of the server may see its end elsewhere, and take what follows for another client's request."""
     server = start()
-    answers = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
-    assert [re.findall(rb"HTTP/1.1 (\d+) ", answer) for answer in answers] == [[b"400"]] * len(AMBIGUOUS)
+    responses = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
+    assert [re.findall(rb"HTTP/1.1 (\d+) ", response) for response in responses] == [[b"400"]] * len(AMBIGUOUS)
 
 
 def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:

@@ -100,7 +100,7 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
 
 
 def test_4_the_database_is_unreachable(process: Process) -> None:
-    done = process("status", "--database-url", "postgresql://nobody:secret@127.0.0.1:1/x")
+    done = process("status", "--database-url", "postgresql://user:secret@127.0.0.1:1/x")
     assert done.returncode == 4
     assert "does not answer" in done.stderr
     assert "secret" not in done.stderr

@@ -134,7 +134,7 @@ def test_the_database_of_the_command_line_is_the_one_that_is_served(
 ) -> None:
     (tmp_path / "shop.py").write_text(
         "from sereno import Sereno\n"
-        "app = Sereno('postgresql://nobody@127.0.0.1:1/nothing')\n"
+        "app = Sereno('postgresql://user@127.0.0.1:1/nothing')\n"
         "@app.task\n"
         "def greet(): ...\n"
     )

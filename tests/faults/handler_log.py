@@ -1,6 +1,6 @@
 """What handlers wrote of themselves, and what it says of limits: an account that does not rely on the database.
 
-Only one thing is asked of the database: when the attempt of a killed process was given back. Until then it held its
+Only one fact comes from the database: when the attempt of a killed process was ended. Until then it held its
 place, although its handler was gone.
 """
 
@@ -84,7 +84,7 @@ def excess(moments: Iterable[float], per_second: float, burst: float) -> float:
     """By how many seconds starts came too early, at most: for all windows at once, as a bucket that runs over.
 
     In any window there may be burst + per_second * window starts; that is the same as a bucket of `burst` tokens that
-    is never overdrawn. Overdrawn by so many tokens is too early by tokens / per_second.
+    is never overdrawn. An overdraft of n tokens is n / per_second seconds too early.
     """
     ordered = sorted(moments)
     tokens, worst = burst, 0.0

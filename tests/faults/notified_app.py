@@ -1,7 +1,7 @@
-"""Both ends of the storm over notifications: the application that tells people, and the provider that it tells them by.
+"""Both ends of the notifications fault test: the application that sends, and the provider that receives.
 
-`python -m tests.faults.notified_app` is the provider, a process of its own. Every message that reaches it is in its
-log, on disk, before it answers; so what people really got can be told without asking the database.
+`python -m tests.faults.notified_app` is the provider, in its own process. It writes every message to its log, on disk,
+before it responds; so the log shows what was really received, independently of the database.
 """
 
 import asyncio
@@ -156,9 +156,9 @@ def _receipt(number: int) -> str:
 
 async def provide(log: str) -> None:
     provider = Provider(log)
-    house = web.Application()
-    house.add_routes([web.post("/messages", provider.messages), web.post("/receipts", provider.receipts)])
-    runner = web.AppRunner(house)
+    application = web.Application()
+    application.add_routes([web.post("/messages", provider.messages), web.post("/receipts", provider.receipts)])
+    runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -73,7 +73,7 @@ class Proxy:
         try:
             while True:
                 readable, _, _ = select.select([client, server], [], [], 0.05)
-                # A frozen pair is in nobody's list: it stays open and silent.
+                # A frozen pair is in no list: it stays open and silent.
                 if pair not in self._pairs:
                     if client.fileno() < 0:
                         return

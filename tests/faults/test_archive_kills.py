@@ -162,7 +162,7 @@ async def test_postgresql_crashes(
 
     reached(watched, working, app, monkeypatch)
 
-    # Between two of our transactions nobody notices; otherwise it is said as what it is.
+    # Between two transactions the crash goes unnoticed; otherwise it is reported as DatabaseUnavailable.
     with suppress(DatabaseUnavailable):
         await working.move()
         await working.export()
@@ -182,7 +182,7 @@ def test_a_stopping_worker_does_not_wait_for_the_storage(
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
     app.database.run(archive.move_rows("logs", 30.0 * DAY, 1000))
-    # Somebody who listens, and says nothing.
+    # A server that accepts connections and never responds.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         running = worker(
             SERENO_GRACE="1",
@@ -190,7 +190,7 @@ def test_a_stopping_worker_does_not_wait_for_the_storage(
             AWS_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
             AWS_ALLOW_HTTP="true",
             AWS_ACCESS_KEY_ID="id",
-            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106 - nobody checks it
+            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106 - never checked
             AWS_REGION="us-east-1",
         )
         job = one(connection, "select sereno.enqueue('sereno.archive_export')")
@@ -199,5 +199,5 @@ def test_a_stopping_worker_does_not_wait_for_the_storage(
         with asked:
             running.signal(signal.SIGTERM)
             running.process.wait(timeout=20)
-    assert state(connection, job) == "ready", "it goes on elsewhere"
+    assert state(connection, job) == "ready", "another worker can run it"
     assert places_of(connection) == {"moved": 1}

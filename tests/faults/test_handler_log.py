@@ -11,7 +11,7 @@ def made(job: int, begin: int, end: int) -> Run:
 
 def test_a_peak_is_the_most_concurrent_runs() -> None:
     assert peak([]) == 0
-    # Whoever begins when another ends was not in with it.
+    # A run that starts when another ends does not overlap with it.
     assert peak([made(1, 0, 10), made(2, 10, 20)]) == 1
     assert peak([made(1, 0, 10), made(2, 5, 20), made(3, 9, 11), made(4, 10, 11)]) == 3
 

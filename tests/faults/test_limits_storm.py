@@ -1,7 +1,7 @@
-"""A storm over limits: processes killed, PostgreSQL restarted in immediate mode, the network cut and frozen.
+"""Fault test of limits: processes are killed, PostgreSQL crashes, the network is cut and frozen.
 
-No limit is exceeded at any moment, no order is broken, and when it is quiet again every slot is free. All of that is
-judged by what handlers wrote to logs of their own.
+No limit is ever exceeded, no order is broken, and afterwards every slot is free. All of that is checked with the logs
+of the handlers.
 """
 
 import os

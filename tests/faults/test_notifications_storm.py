@@ -1,7 +1,7 @@
-"""A storm over notifications: processes killed while they send, PostgreSQL restarted in immediate mode, the line cut.
+"""Fault test of notifications: processes are killed while they send, PostgreSQL crashes, the network is cut.
 
-What people got is judged by the log of the provider, a process of its own that nobody touches: whom it reached, how
-often, and never after the database knew that it had.
+The log of the provider, a process without faults, shows whom it reached and how often: exactly the right recipients,
+and never after the database had recorded the outcome.
 """
 
 import json
@@ -56,7 +56,7 @@ LEFT = """
          + (select count(*) from sereno.batches)
          + (select count(*) from sereno.jobs)
 """
-# A job that was killed waits for a minute; nobody here does.
+# A killed job waits for a minute before its retry; the test does not.
 HURRY = "update sereno.jobs set run_at = sereno.now() where state = 'scheduled' and crashes + failures > 0"
 
 

@@ -1,6 +1,6 @@
-"""Storms over schedules: schedulers killed, the database's clock set forwards and back, everybody on the same rows.
+"""Fault tests of schedules: schedulers are killed, the database's clock jumps, and all clients change the same rows.
 
-Afterwards every instant is accounted for exactly once: it made one job, one stood for it, or a row says why not.
+Afterwards every instant is accounted for exactly once: by its job, by a job that covers it, or by a skip with a reason.
 """
 
 import random
@@ -167,7 +167,7 @@ def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
             # Some of them are killed again before they have begun.
             workers.append(worker("--queue", "default=3", wait=chance.random() < 0.5))
         before = ended(connection)
-        # Twice forwards, then back by less than that; beyond twenty seconds, whoever led leads no more.
+        # Twice forwards, then back by less than that; a jump of more than twenty seconds ends the lease of the leader.
         jump = -chance.uniform(1, 40) if number % 3 == 1 else chance.uniform(0.5, 60)
         behind = max(0.0, behind - jump)
         advance(connection, jump)
@@ -234,11 +234,11 @@ def fired(connection: Connection) -> int:
 
 @contextmanager
 def crowd(url: str, acts: list[Callable[[Connection, random.Random], object]]) -> Iterator[list[str]]:
-    """Everybody does the same thing over and over, on a connection of its own, until we are done; any error is ours.
+    """Run each action repeatedly in its own thread and connection until the block ends; raise any error.
 
     But for a ring, which is noted. Rows are locked in one order or not waited for, and still there may be one in some
-    ten thousand acts: SKIP LOCKED does wait when a row is replaced in the very moment in which it is looked at.
-    Whoever loses tries again.
+    ten thousand acts: SKIP LOCKED does wait when a row is replaced at the moment in which it is read.
+    The loser of a deadlock tries again.
     """
     enough = Event()
     rings: list[str] = []
@@ -287,7 +287,7 @@ def test_concurrent_changes_of_the_same_rows_lose_nothing(
         if done:
             do(own, settlement.settle("succeed", owner, done))
 
-    def steer(own: Connection, chance: random.Random) -> None:
+    def change(own: Connection, chance: random.Random) -> None:
         own.execute(
             "update sereno.schedules set note = %s "
             "where key in (select key from sereno.schedules order by key for update)",
@@ -304,7 +304,7 @@ def test_concurrent_changes_of_the_same_rows_lose_nothing(
             **{name: getattr(row, name) for name in ("missed", "missed_limit", "max_lateness", "overlap")},
         )
 
-    with crowd(app.url, [tick, tick, tick, end_runs, work, work, steer, say_again]):
+    with crowd(app.url, [tick, tick, tick, end_runs, work, work, change, say_again]):
         for _ in range(seconds):
             advance(connection, 1)
             until(lambda: settled_down(connection, 3.0))

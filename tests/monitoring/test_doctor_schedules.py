@@ -46,7 +46,7 @@ def test_a_scheduler_that_falls_behind_and_a_parked_schedule(app: Sereno, connec
     advance(connection, 3700)
     connection.execute(
         "insert into sereno.leases (name, holder, since, until) "
-        "values ('scheduler', 'somebody', sereno.now(), sereno.now() + interval '1 minute')"
+        "values ('scheduler', 'host:1:abc', sereno.now(), sereno.now() + interval '1 minute')"
     )
     checks = found(connection, app)
     assert (checks["scheduler"].level, checks["schedules"].level) == ("warn", "warn")

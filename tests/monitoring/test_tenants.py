@@ -57,8 +57,8 @@ def test_details_of_one_tenant(app: Sereno, connection: psycopg.Connection) -> N
     assert (found.states, found.figures) == ({"ready": 2}, None)
     assert [(limiter.name, limiter.numbers, limiter.taken) for limiter in found.limiters] == [("two", {"slots": 2}, 0)]
     assert [line.weight for line in run(connection, tenants.list_tenants())] == [3.0]
-    nobody = run(connection, tenants.show("zed"))
-    assert (nobody.standing.paused_at, nobody.states, nobody.limiters) == (None, {}, found.limiters)
+    unknown = run(connection, tenants.show("zed"))
+    assert (unknown.standing.paused_at, unknown.states, unknown.limiters) == (None, {}, found.limiters)
 
 
 def test_tenants_of_a_failure_are_counted(connection: psycopg.Connection) -> None:

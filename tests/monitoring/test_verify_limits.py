@@ -52,7 +52,7 @@ def test_limits_in_use_violate_nothing(app: Sereno, connection: Connection, clai
         put(connection, keys(("slots", f"k{n % 2}"), ("rate", ""), fair=f"t{n % 3}"), 2)
         put(connection, keys(order=f"o{n % 2}", blocks=True))
     put(connection, None, 3)
-    put(connection, keys(("nobody", "")), delay="1h")
+    put(connection, keys(("unknown", "")), delay="1h")
     assert broken(app, None) == {}
     endings = [
         Settlement("retry", error=describe(OSError("x"))),

@@ -244,12 +244,12 @@ def test_verify_finds_damaged_files(
     flipped.write_bytes(flipped.read_bytes()[:40] + b"?" + flipped.read_bytes()[41:])
     gone.unlink()
     Path(f"{alone}.json").unlink()
-    (place / "stranger.parquet").write_text("who knows")
+    (place / "unknown.parquet").write_text("who knows")
     result = sereno("archive", "verify", **on)
     assert result.exit_code == 1
     assert result.stderr.count("Problem: ") == 4
     assert "1 object in the archive without a batch" in result.stderr
-    assert "stranger.parquet" in result.stderr
+    assert "unknown.parquet" in result.stderr
     assert Path(f"{alone}.json").exists(), "the manifest is written again"
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3
     again = sereno("archive", "verify", "--sample", "100", **on)

@@ -39,7 +39,7 @@ def test_a_background_operation_is_created(sereno: Command, work: Any, connectio
     listed = json.loads(sereno("operation", "list", "-o", "json").stdout)["items"]
     assert [(each["id"], each["action"], each["rate"], each["total"]) for each in listed] == [(1, "job.cancel", 50, 3)]
     assert "job.cancel" in sereno("operation", "list").stdout
-    assert json.loads(sereno("operation", "list", "--tenant", "nobody", "-o", "json").stdout)["items"] == []
+    assert json.loads(sereno("operation", "list", "--tenant", "unknown", "-o", "json").stdout)["items"] == []
 
 
 def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) -> None:
@@ -50,7 +50,7 @@ def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) 
     dry = sereno("job", "cancel", job, "--background", "--dry-run")
     assert dry.stdout.startswith("Would cancel 1 job")
     assert sereno("job", "cancel", job, "--rate", "5/s").exit_code == 2
-    empty = sereno("job", "cancel", "--task", "nobody", "--background", "--yes", "--fail-empty")
+    empty = sereno("job", "cancel", "--task", "unknown", "--background", "--yes", "--fail-empty")
     assert empty.exit_code == 7
 
 
@@ -107,7 +107,7 @@ def test_schedules_are_left_to_a_worker(
     for verb, words in (("resume", ()), ("disable", ()), ("delete", ()), ("spread", ("--over", "20m"))):
         answer = json.loads(sereno("schedule", verb, "a1", *words, "--background", "-o", "json").stdout)
         assert (answer["action"], answer["wanted"]["keys"]) == (f"schedule.{verb}", ["a1"])
-    assert sereno("schedule", "delete", "nobody", "--background").exit_code == 7
+    assert sereno("schedule", "delete", "unknown", "--background").exit_code == 7
     assert sereno("schedule", "delete", "x*", "--background", "--yes", "--fail-empty").exit_code == 7
     shown = sereno("operation", "show", 1).stdout
     assert "waiting: 0 of 2" in shown
@@ -128,7 +128,7 @@ def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection
     failed = _id(sereno, "fails")
     named = json.loads(sereno("delivery", "requeue", failed, 2**70, "--background", "-o", "json").stdout)
     assert (named["wanted"]["ids"], named["total"]) == ([failed], 1)
-    assert sereno("delivery", "requeue", "--recipient", "nobody", "--background", "--yes").exit_code == 7
+    assert sereno("delivery", "requeue", "--recipient", "unknown", "--background", "--yes").exit_code == 7
     assert sereno("delivery", "requeue", failed, "--rate", "5/s").exit_code == 2
 
 

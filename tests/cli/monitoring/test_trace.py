@@ -20,9 +20,9 @@ def test_the_timeline_is_drawn(sereno: Command, manual: ManualWorker) -> None:
 
 
 def test_unknown_traces_and_invalid_arguments_are_refused(sereno: Command, manual: ManualWorker) -> None:
-    missing = sereno("trace", "nobody")
+    missing = sereno("trace", "unknown")
     assert missing.exit_code != 0
-    assert "no job or event has the trace 'nobody'" in missing.output
+    assert "no job or event has the trace 'unknown'" in missing.output
     assert sereno("trace", "--subject", "x", "-o", "json").exit_code == 0
     for wrong in ((), ("abc", "--job", "1"), ("--job", "-1")):
         assert sereno("trace", *wrong).exit_code == 2

@@ -186,7 +186,7 @@ def test_deliveries_are_filtered(sereno: Command, told: Told) -> None:
 
 
 def test_an_unknown_recipient_is_reported(sereno: Command) -> None:
-    result = sereno("delivery", "list", "--recipient", "nobody")
+    result = sereno("delivery", "list", "--recipient", "unknown")
     assert result.exit_code == 7
     assert "sereno recipient set" in result.stderr
 
@@ -311,7 +311,7 @@ def test_invalid_recipients_and_preferences_are_refused(
     ):
         assert sereno("recipient", "prefer", *words).exit_code == 2, words
     assert one(connection, "select count(*) from sereno.preferences") == 0
-    for words in (["prefer", "nobody", "--on"], ["delete", "nobody"], ["unsubscribe", "nobody", "email", "a"]):
+    for words in (["prefer", "unknown", "--on"], ["delete", "unknown"], ["unsubscribe", "unknown", "email", "a"]):
         assert sereno("recipient", *words).exit_code == 7, words
     wrong = sereno("recipient", "unsubscribe", "user:7", "fax", "2")
     assert wrong.exit_code == 2

@@ -121,8 +121,8 @@ def test_a_bulk_change_is_confirmed_on_a_terminal(
 ) -> None:
     add(sereno, "a1", "--every", "1h")
     monkeypatch.setattr(schedule_options, "is_interactive", lambda: True)
-    answers = iter([False, True])
-    monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
+    replies = iter([False, True])
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: next(replies))
     declined = sereno("schedule", "pause", "a*")
     assert declined.exit_code == 8
     assert "Would pause 1 schedule." in declined.stderr

@@ -268,7 +268,7 @@ def test_import_from_a_missing_program(sereno: Command) -> None:
         result = sereno("schedule", "import", "--from", program)
         assert result.exit_code == 3, result.stderr
         assert "Traceback" not in result.stderr
-    dead = sereno("schedule", "import", "--from", "pg-cron", "--source", "postgresql://nobody:secret@127.0.0.1:1/x")
+    dead = sereno("schedule", "import", "--from", "pg-cron", "--source", "postgresql://user:secret@127.0.0.1:1/x")
     assert dead.exit_code == 4
     assert "secret" not in dead.stderr
     assert sereno("schedule", "import", "--from", "cron").exit_code == 2

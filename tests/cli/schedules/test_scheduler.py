@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.schedules import heatmap as room
+from sereno.schedules import heatmap as heatmap_module
 from sereno.schedules.heatmap import CELL, Cells
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.cli.schedules.schedule_steps import add
@@ -120,7 +120,7 @@ def test_an_invalid_rule_is_omitted_from_the_heatmap(sereno: Command, connection
 def test_schedules_with_too_many_instants_are_omitted_with_a_note(
     sereno: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "MOST_OF_A_RULE", 1000)
+    monkeypatch.setattr(heatmap_module, "MOST_OF_A_RULE", 1000)
     add(sereno, "seconds", "--cron", "* * * * * *")
     add(sereno, "hours", "--cron", "0 * * * *")
     found = cells(sereno)
@@ -267,7 +267,7 @@ def test_a_killed_scheduler_is_followed_by_another(
 
 def test_a_scheduler_needs_a_database_with_our_schema(sereno: Command, empty_database_url: str) -> None:
     assert sereno("scheduler", SERENO_DATABASE_URL=empty_database_url).exit_code == 5
-    assert sereno("scheduler", "--database-url", "postgresql://nobody@127.0.0.1:1/x").exit_code == 4
+    assert sereno("scheduler", "--database-url", "postgresql://user@127.0.0.1:1/x").exit_code == 4
     assert sereno("scheduler", SERENO_DATABASE_URL="").exit_code == 3
 
 

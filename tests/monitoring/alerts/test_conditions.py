@@ -95,7 +95,7 @@ def test_recently_dead_jobs_for_all_and_for_one_tenant(quiet: ManualWorker, conn
     dead = look(quiet)["job.dead"]
     assert (dead.subject, dead.words) == ("greet", "Jobs of the task greet died within the last hour: 4.")
     assert [each.values["count"] for each in found(quiet, tenant="r42")] == [2]
-    assert found(quiet, tenant="nobody") == []
+    assert found(quiet, tenant="unknown") == []
     advance(connection, 3601)
     assert "job.dead" not in look(quiet)
 
@@ -215,7 +215,7 @@ def test_every_kind_belongs_to_a_query() -> None:
 
 def test_a_sentence_in_another_language_takes_the_same_values() -> None:
     each = condition("queue.late", "q", "bad", "look", queue="q", ready=1200, age="5 m")
-    assert filled("Fila %(queue)s: %(ready)s (%(nobody)s)", each.values) == "Fila q: 1,200 (…)"
+    assert filled("Fila %(queue)s: %(ready)s (%(missing)s)", each.values) == "Fila q: 1,200 (…)"
     assert clean("x" * 500) == "x" * 199 + "…"
 
 

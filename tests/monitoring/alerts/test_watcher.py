@@ -56,7 +56,7 @@ async def _closed(watch: AlertWatcher) -> AsyncIterator[None]:
     await watch.stop()
 
 
-def rule(app: Sereno, name: str = "house", **options: Any) -> AlertRule:
+def rule(app: Sereno, name: str = "ops", **options: Any) -> AlertRule:
     # No server listens there, so no message is delivered.
     given = {"targets": [AlertTarget(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
     made = AlertRule(name=name, **given)
@@ -106,7 +106,7 @@ async def test_an_alert_is_sent_repeated_and_resolved_once(
         await watch.look()
     assert sent(connection) == ["opened", "again", "over"]
     (row,) = app.database.run(alerts.list_alerts(10))
-    assert (row.rule, row.kind, row.subject, row.times) == ("house", "channel.paused", "sms", 2)
+    assert (row.rule, row.kind, row.subject, row.times) == ("ops", "channel.paused", "sms", 2)
     assert row.resolved_at is not None
     assert row.resolved_told_at is not None
     assert row.words == "The channel sms is paused: 401: bad"
@@ -170,7 +170,7 @@ async def test_a_worse_level_is_sent_at_once(app: Sereno, connection: psycopg.Co
     rule(app)
     for level in ("warn", "warn", "bad", "bad", "warn"):
         found = condition("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
-        app.database.run(follow("house", ConditionSnapshot([found], set())))
+        app.database.run(follow("ops", ConditionSnapshot([found], set())))
     assert sent(connection) == ["opened", "again"]
 
 
@@ -368,10 +368,10 @@ async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, con
         target = AlertTarget(channel="webhook", address=f"{receiver.url}/hook", keys={"secrets": [SECRET]})
         rule(app, targets=[target])
         async with app.working():
-            (job,) = app.database.run(alerts.try_rule("house", actor="test"))
+            (job,) = app.database.run(alerts.try_rule("ops", actor="test"))
             await auntil(lambda: len(receiver.accepted) == 1)
             said = receiver.accepted[f"sereno-alert-{job}"]
-            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "house", "what": "test"})
+            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "ops", "what": "test"})
 
 
 async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
@@ -382,14 +382,14 @@ async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
     rule(app, "nowhere", targets=[AlertTarget(channel="fax", address="1")])
     discord.refuses = (429, 0)
     async with app.working():
-        app.database.run(alerts.try_rule("house"))
+        app.database.run(alerts.try_rule("ops"))
         await auntil(lambda: len(discord.log) == 1)
         discord.refuses = None
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'scheduled'") == 1)
         advance(connection, 60)
         await auntil(lambda: len(discord.sent) == 1)
         discord.refuses = (401, 50027)
-        app.database.run(alerts.try_rule("house"))
+        app.database.run(alerts.try_rule("ops"))
         app.database.run(alerts.try_rule("nowhere"))
         await auntil(lambda: one(connection, "select count(*) from sereno.history_dead") == 2)
     reasons = [row[0] for row in connection.execute("select reason from sereno.history_dead order by id")]
@@ -400,8 +400,8 @@ async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
 
 async def test_a_removed_rule_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     rule(app)
-    (job,) = app.database.run(alerts.try_rule("house"))
-    assert app.database.run(alerts.remove_rule("house"))
+    (job,) = app.database.run(alerts.try_rule("ops"))
+    assert app.database.run(alerts.remove_rule("ops"))
     async with app.working():
         await auntil(lambda: state(connection, job) == "succeeded")
 
@@ -488,14 +488,14 @@ def test_an_address_is_masked_and_can_be_retained(app: Sereno, connection: psyco
 
 def test_disabling_or_removing_a_rule_resolves_its_alerts(app: Sereno, connection: psycopg.Connection) -> None:
     found = condition("job.dead", "work", "bad", "", count=1, task="work")
-    for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
+    for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("ops"))):
         rule(app)
-        app.database.run(follow("house", ConditionSnapshot([found], set())))
+        app.database.run(follow("ops", ConditionSnapshot([found], set())))
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 1
         stop()
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 0
     assert sent(connection) == ["opened", "opened"]
-    assert not app.database.run(alerts.remove_rule("house"))
+    assert not app.database.run(alerts.remove_rule("ops"))
 
 
 GOOD: dict[str, Any] = {"name": "a", "targets": [AlertTarget(channel="discord", address="x")]}

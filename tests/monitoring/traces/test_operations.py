@@ -75,7 +75,7 @@ def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, told: int, ma
     for wrong in (find(), find(job=1, subject="x"), find(subject="\x00")):
         with pytest.raises(InvalidArguments):
             run(wrong)
-    for name in ("nobody", "job:99999999999", f"event:{2**63}", "job:-1", "job:"):
+    for name in ("unknown", "job:99999999999", f"event:{2**63}", "job:-1", "job:"):
         with pytest.raises(ConfigurationError):
             run(trace(name))
 
@@ -87,7 +87,7 @@ def test_a_tenant_sees_only_its_part(app: Sereno, told: int, manual: ManualWorke
     assert [(lane.kind, lane.id) for lane in mine.lanes] == [("job", str(theirs))]
     assert (mine.deliveries, mine.receipts) == ([], [])
     with pytest.raises(ConfigurationError):
-        app.database.run(trace("abc", tenant="nobody"))
+        app.database.run(trace("abc", tenant="unknown"))
     assert app.database.run(find(subject="tender 1057-22", tenant="s")) == []
     assert app.database.run(find(job=theirs, tenant="t")) == []
 
