@@ -1,4 +1,4 @@
-"""Real worker processes, really signalled, and ended by the ids that we know."""
+"""Fixtures with real worker processes and real signals; processes are killed by their known ids."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """`sereno worker` as an operator would start it."""
+    """`sereno worker`, started as an operator would."""
 
     def __init__(self, url: str, log: Path, *arguments: str, **environment: str) -> None:
         self.log = log
@@ -44,7 +44,7 @@ class WorkerProcess:
         return self.output.read_text()
 
     def children(self) -> list[int]:
-        """Worker children that registered a session."""
+        """Return the worker children that registered a session."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
@@ -52,24 +52,24 @@ class WorkerProcess:
         self.process.send_signal(number)
 
     def begun(self) -> None:
-        """It works, or has ended. Before that, a signal meets a program that is still being loaded."""
+        """Wait until it runs or has ended. An earlier signal would hit a process that is still loading."""
         until(lambda: '"worker.started"' in self.said() or self.process.poll() is not None)
 
     def end(self) -> int:
-        """TERM, once it works, and its exit code."""
+        """Send TERM once it runs, and return its exit code."""
         self.begun()
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(timeout=60)
 
     def kill(self) -> None:
-        """Everything of it, at once."""
+        """Kill all its processes at once."""
         kill_all(self.process)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """What the handlers wrote, independent of the database."""
+    """The log of the handlers, independent of the database."""
     path = tmp_path / "handlers"
     path.touch()
     return path
@@ -77,7 +77,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Start workers; whatever is left of them is killed afterwards."""
+    """Start workers; kill those that are left afterwards."""
     started: list[WorkerProcess] = []
 
     def start(*arguments: str, url: str = database_url, wait: bool = True, **environment: str) -> WorkerProcess:
@@ -96,12 +96,12 @@ def worker(database_url: str, log: Path) -> Iterator[Callable[..., WorkerProcess
 
 
 def lines(log: Path, word: str) -> list[list[str]]:
-    """What handlers noted under this word."""
+    """Return the entries of handlers under this word."""
     return [line.split()[1:] for line in log.read_text().splitlines() if line.split()[0] == word]
 
 
 def leases_run_out(connection: psycopg.Connection) -> None:
-    """Of those who were killed, where nobody else is alive: the time that they take is no part of the promise."""
+    """Expire the leases of killed workers when no other worker is alive: that delay is not under test."""
     connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
 
 

@@ -14,7 +14,7 @@ QUICK = Backoff(3, delays=["200ms"], jitter=0)
 
 
 def note(*words: object) -> None:
-    """One line, appended in one write, so that lines of many processes do not mix."""
+    """Append one line in one write, so that lines of several processes do not mix."""
     line = " ".join(map(str, words)) + "\n"
     descriptor = os.open(os.environ["TEST_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.write(descriptor, line.encode())
@@ -89,7 +89,7 @@ async def poison(ctx: Context) -> None:
 
 @app.task(retry=QUICK, queue="work")
 async def counted(ctx: Context, n: int) -> None:
-    """Its effect is in the transaction that settles it: exactly once, whatever happens."""
+    """The effect is in the transaction that settles the job, so it happens exactly once."""
     async with ctx.transaction() as connection:
         await connection.execute("insert into effects (n) values (%s)", [n])
 

@@ -1,4 +1,4 @@
-"""The application that a worker runs under a role of its own: a bit of everything."""
+"""The application that a worker runs under its own role: it uses every feature."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ QUICK = Backoff(1, delays=["50ms"], jitter=0)
 
 @dataclass(frozen=True)
 class Shop:
-    """What the tests ask for."""
+    """Run what the tests request."""
 
     works: Task[..., Any]
     fails_once: Task[..., Any]

@@ -1,4 +1,4 @@
-"""Workers in Python and by SQL on one queue, some of which die with jobs in hand: every effect happens once."""
+"""Python and SQL workers on one queue, some of which die while they hold jobs: every effect happens once."""
 
 import random
 import threading
@@ -23,7 +23,7 @@ LOST = ("SR001", "SR002")
 
 
 class Careless(threading.Thread):
-    """Sessions one after the other. The first vanishes with jobs in hand; some say things twice, or too late."""
+    """Runs sessions one after the other. The first vanishes while it holds jobs; some settle twice, or too late."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Careless(threading.Thread):
         self.settled = 0
 
     def vanish(self) -> None:
-        """A life that ends with jobs in hand."""
+        """Run a session that ends while it holds jobs."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             worker = self._worker(connection)
             # The slots of a limit may still be with the one that vanished before.
@@ -67,7 +67,7 @@ class Careless(threading.Thread):
         worker.close()
 
     def _do(self, worker: SqlWorker, jobs: list[Claimed]) -> None:
-        """Most of them, with their effects, in one transaction; one may go back."""
+        """Settle most jobs with their effects in one transaction; one may be released."""
         if self._chance.random() < 0.2:
             worker.end([jobs.pop()], self._chance.choice(["release", "retry"]), delay=0)
         with worker.connection.transaction():
@@ -86,19 +86,19 @@ class Careless(threading.Thread):
     [(2_000, 1, None), (300, 1, 4), pytest.param(50_000, 30, None, marks=pytest.mark.storm)],
     ids=["plain", "limited", "storm"],
 )
-def test_every_job_of_a_mixed_house_is_settled_once(
+def test_every_job_of_mixed_workers_is_settled_once(
     worker: Start, database_url: str, connection: psycopg.Connection, jobs: int, kills: int, slots: int | None
 ) -> None:
     connection.execute("create table effects (n bigint)")
     if slots is not None:
         set_limit(connection, "whole", Limit(slots), queue="work")
         set_limit(connection, "each", Limit(1))
-    strangers = [Careless(database_url, seed) for seed in (1, 2)]
+    sql_workers = [Careless(database_url, seed) for seed in (1, 2)]
     wanted = [
         limited_job(None if slots is None else keys(("each", str(n % 6))), "counted", b'{"n": %d}' % n, queue="work")
         for n in range(jobs)
     ]
-    # In parts, so that everybody has one: the Python worker alone, all together, those that remain after a kill.
+    # In parts, so that every worker gets one: the Python worker alone, all together, those that remain after a kill.
     size = -(-jobs // (2 + 2 * kills))
     parts = iter([wanted[start : start + size] for start in range(0, jobs, size)])
 
@@ -113,15 +113,15 @@ def test_every_job_of_a_mixed_house_is_settled_once(
         return int(one(connection, "select count(*) from sereno.history"))
 
     def settled() -> int:
-        return sum(stranger.settled for stranger in strangers)
+        return sum(sql_worker.settled for sql_worker in sql_workers)
 
     bring()
-    for stranger in strangers:
-        stranger.vanish()
+    for sql_worker in sql_workers:
+        sql_worker.vanish()
     python = worker("--queue", "work=2", SERENO_LEASE="3")
     until(lambda: ended() >= size // 2, patience=300)
-    for stranger in strangers:
-        stranger.start()
+    for sql_worker in sql_workers:
+        sql_worker.start()
     try:
         for number in range(1, kills + 1):
             bring()
@@ -134,8 +134,8 @@ def test_every_job_of_a_mixed_house_is_settled_once(
         bring()
         until(lambda: ended() == jobs, patience=300)
     finally:
-        for stranger in strangers:
-            stranger.stop()
+        for sql_worker in sql_workers:
+            sql_worker.stop()
     assert one(connection, "select count(*) from effects") == jobs
     assert one(connection, "select count(distinct n) from effects") == jobs
     assert one(connection, "select count(distinct id) from sereno.history where state = 'succeeded'") == jobs

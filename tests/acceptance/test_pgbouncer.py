@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not inst
 
 @pytest.fixture
 def pooled_url(database_url: str) -> Iterator[str]:
-    """A PgBouncer in front of the test's database, on a socket in a directory of its own."""
+    """Start a PgBouncer in front of the test's database, on a socket in its own directory."""
     assert PGBOUNCER is not None
     parts = urlsplit(database_url)
     where = parse_qs(parts.query)
@@ -50,7 +50,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
         process = subprocess.Popen(arguments, stdout=log, stderr=log)
     url = f"postgresql://postgres@/{name}?host={directory}&port=6432"
 
-    def answers() -> bool:
+    def is_ready() -> bool:
         assert process.poll() is None, (directory / "log").read_text()
         try:
             psycopg.connect(url, connect_timeout=2).close()
@@ -58,7 +58,7 @@ def pooled_url(database_url: str) -> Iterator[str]:
             return False
         return True
 
-    until(answers)
+    until(is_ready)
     yield url
     process.terminate()
     process.wait(timeout=60)
@@ -103,7 +103,7 @@ def test_a_worker_process_works_through_a_transaction_pooler(
 def test_schedules_fire_through_a_transaction_pooler(
     pooled_url: str, worker: Callable[..., WorkerProcess], connection: psycopg.Connection
 ) -> None:
-    """So many at once that the scheduler opens its second connection."""
+    """Enough fire at once that the scheduler opens its second connection."""
     process = worker(url=pooled_url, SERENO_TRANSACTION_POOLER="true", SERENO_POLL="0.2")
     connection.execute(
         "select sereno.schedule('k' || n, 'quick', jsonb_build_object('n', n), every => '1 hour') "

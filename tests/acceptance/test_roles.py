@@ -1,4 +1,4 @@
-"""The whole product with one login for each process, each with the least rights; and what each of them cannot do."""
+"""The whole system with one least-privilege role for each process."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ select to_regclass('sereno.history_done_' || to_char(now() at time zone 'UTC' + 
 
 @pytest.fixture
 def worker(roles: Roles, connection: psycopg.Connection, tmp_path: Path) -> Iterator[Path]:
-    """A process of its own that is logged in as the worker; what it says is in a file."""
+    """Start a process that is logged in as the worker role; its output goes to a file."""
     connection.execute(PAST)
     name = roles.name("worker")
     connection.execute(
@@ -87,7 +87,7 @@ def worker(roles: Roles, connection: psycopg.Connection, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def app(roles: Roles) -> Iterator[Sereno]:
-    """An application that asks: logged in as the server."""
+    """Return an application that is logged in as the server role."""
     made = Sereno(roles.url("server"))
     yield made
     made.close()
@@ -133,7 +133,7 @@ def test_a_worker_does_all_of_its_work_under_its_own_role(
         assert [proof.name for proof in run(reader, verify(lease=30.0)) if not proof.holds] == []
 
 
-def test_rows_of_somebodys_table_are_read_by_whoever_could_read_the_table(
+def test_archived_rows_are_readable_by_roles_that_could_read_the_table(
     roles: Roles, connection: psycopg.Connection
 ) -> None:
     connection.execute(
@@ -155,8 +155,8 @@ def test_rows_of_somebodys_table_are_read_by_whoever_could_read_the_table(
                     someone.execute(f"select * from sereno_archive.{held}".encode())
 
 
-def test_one_login_can_be_two(roles: Roles, connection: psycopg.Connection) -> None:
-    """As `sereno run`, which is all in one."""
+def test_one_login_can_have_two_roles(roles: Roles, connection: psycopg.Connection) -> None:
+    """As needed by `sereno run`, which is several processes in one."""
     name = roles.name("both")
     made = f"create role {name} login in role {roles.name('worker')}, {roles.name('server')}"
     connection.execute(made.encode())
@@ -168,7 +168,7 @@ def test_one_login_can_be_two(roles: Roles, connection: psycopg.Connection) -> N
 
 
 def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connection: psycopg.Connection) -> None:
-    """A role of somebody's own, and not even that of the worker."""
+    """With a custom role that does not have the worker role."""
     with roles.connect("producer") as producer:
         job = one(producer, "select sereno.enqueue('resize')")
     functions = "open_session, sereno.claim_jobs, sereno.heartbeat, sereno.settle_jobs, sereno.close_session"
@@ -191,7 +191,7 @@ def test_a_worker_in_another_language_needs_five_functions(roles: Roles, connect
 
 
 def _ask_for_jobs(shop: Shop) -> list[int]:
-    """Plain and keyed, at once and later, one after another, with a retry; one dies."""
+    """Enqueue plain and keyed jobs, immediate and delayed, ordered, with a retry; one becomes dead."""
     shop.dies.enqueue()
     jobs = [shop.works.enqueue(), shop.works.using(unique_key="k").enqueue(), shop.works.using(delay="1s").enqueue()]
     jobs += [shop.waits_its_turn.using(tenant=f"t{n % 2}").enqueue() for n in range(4)]
@@ -200,7 +200,7 @@ def _ask_for_jobs(shop: Shop) -> list[int]:
 
 @pytest.fixture
 def ann(app: Sereno, roles: Roles, connection: psycopg.Connection) -> Things:
-    """Somebody with all that one can have. While the house is furnished, the server's login may do everything."""
+    """Create a recipient with all features. During the setup, the server's role has all privileges."""
     things = Things("ann-tenant", "canary-ann")
     name = roles.name("server")
     connection.execute(f"alter role {name} superuser".encode())
@@ -215,12 +215,12 @@ def _client(app: Sereno, url: str, path: str = "/api/v1") -> httpx.Client:
     return httpx.Client(base_url=url + path, headers={"Authorization": f"Bearer {made.secret}"}, timeout=30)
 
 
-def test_a_server_answers_everything_under_its_own_role(app: Sereno, ann: Things, roles: Roles) -> None:
+def test_every_endpoint_works_under_the_server_role(app: Sereno, ann: Things, roles: Roles) -> None:
     served = Served(app)
     with _client(app, served.url) as admin, _client(app, served.url, "") as visitor:
         fill_over_http(admin, ann)
-        for door in pages(app):
-            for address, _ in addresses(door, ann):
+        for route in pages(app):
+            for address, _ in addresses(route, ann):
                 answer = visitor.get(address)
                 assert answer.status_code in (200, 303), (address, answer.text[:2000])
         known: list[Operation] = list(operations(admin.get("/openapi.json").json()))
@@ -235,7 +235,7 @@ def test_a_server_answers_everything_under_its_own_role(app: Sereno, ann: Things
     assert f"{roles.name('server')} is no superuser" in sereno(roles.url("server"), "doctor").output
 
 
-def test_a_server_that_only_shows_needs_to_read_alone(
+def test_a_read_only_server_needs_only_read_privileges(
     app: Sereno, ann: Things, roles: Roles, connection: psycopg.Connection
 ) -> None:
     served = Served(app)
@@ -271,7 +271,7 @@ def test_a_server_that_only_shows_needs_to_read_alone(
     )
 
 
-def test_the_next_upgrade_is_run_by_whoever_may_become_the_owner(
+def test_a_member_of_the_owner_role_can_run_the_next_upgrade(
     roles: Roles, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployer = roles.name("deployer")
@@ -300,7 +300,7 @@ def test_the_next_upgrade_is_run_by_whoever_may_become_the_owner(
     )
 
 
-def test_the_doctor_says_who_it_is(roles: Roles, database_url: str) -> None:
+def test_the_doctor_names_the_role(roles: Roles, database_url: str) -> None:
     def login(url: str) -> Any:
         app = Sereno(url)
         (found,) = [check for check in app.database.run(doctor(app.settings)) if check.name == "login"]

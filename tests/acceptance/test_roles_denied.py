@@ -1,4 +1,4 @@
-"""What each role cannot do, and how somebody might try."""
+"""What each role cannot do, including attempts to work around it."""
 
 import httpx
 import psycopg
@@ -23,7 +23,7 @@ def _denied(roles: Roles, login: str, *statements: str) -> None:
                 connection.execute(statement.encode())
 
 
-def test_what_nobody_may_do(roles: Roles) -> None:
+def test_actions_denied_to_every_role(roles: Roles) -> None:
     for login in ("worker", "server", "reader", "producer", "procedure"):
         _denied(
             roles,
@@ -31,7 +31,7 @@ def test_what_nobody_may_do(roles: Roles) -> None:
             "create role another login",
             f"grant {roles.name('owner')} to {roles.name(login)}",
             f"set role {roles.name('owner')}",
-            "update sereno.audit set actor = 'somebody else'",
+            "update sereno.audit set actor = 'another'",
             "delete from sereno.audit",
             "truncate sereno.audit",
             "drop table sereno.audit",
@@ -44,7 +44,7 @@ def test_what_nobody_may_do(roles: Roles) -> None:
         )
 
 
-def test_what_each_may_not_do(roles: Roles, connection: psycopg.Connection) -> None:
+def test_actions_denied_to_each_role(roles: Roles, connection: psycopg.Connection) -> None:
     connection.execute("create table elsewhere (id bigint primary key, at timestamptz)")
     connection.execute("insert into elsewhere values (1, '2001-01-01')")
     _denied(
@@ -87,7 +87,7 @@ def test_what_each_may_not_do(roles: Roles, connection: psycopg.Connection) -> N
     _denied(roles, "procedure", "select sereno.now()", "select * from sereno.jobs", "select sereno.enqueue('works')")
 
 
-def test_an_audit_row_says_which_login_wrote_it(roles: Roles, connection: psycopg.Connection) -> None:
+def test_an_audit_row_names_the_role_that_wrote_it(roles: Roles, connection: psycopg.Connection) -> None:
     row = "insert into sereno.audit (actor, action, subject) values ('ada', 'job.retry', 'job 7')"
     for login in ("worker", "server"):
         with roles.connect(login) as own:
@@ -98,7 +98,7 @@ def test_an_audit_row_says_which_login_wrote_it(roles: Roles, connection: psycop
     ]
 
 
-def test_a_producer_makes_jobs_schedules_and_events_and_sees_nothing(
+def test_a_producer_creates_jobs_schedules_and_events_and_reads_nothing(
     roles: Roles, connection: psycopg.Connection
 ) -> None:
     connection.execute(
@@ -141,7 +141,7 @@ def test_a_producer_makes_jobs_schedules_and_events_and_sees_nothing(
     assert one(connection, "select changed_by from sereno.schedules where key = 'its own'") == roles.name("server")
 
 
-# What somebody could put in the way of a function that runs as its owner: tables, types, functions and operators.
+# Objects that a caller could create to hijack a function that runs as its owner: tables, types, functions, operators.
 SHADOWS = """
 create schema traps;
 grant usage on schema traps to public;
@@ -172,7 +172,7 @@ set search_path = pg_temp, traps, pg_catalog;
 """
 
 
-def test_nothing_that_a_caller_makes_is_run_by_the_owner(roles: Roles, connection: psycopg.Connection) -> None:
+def test_objects_of_a_caller_are_not_run_as_the_owner(roles: Roles, connection: psycopg.Connection) -> None:
     connection.execute(SHADOWS)
     calls: dict[str, tuple[str, ...]] = {
         "producer": (
@@ -213,8 +213,8 @@ create function as_text(code) returns text language sql as $$ select nextval('pu
 """
 
 
-def test_a_cast_of_somebodys_own_is_not_run_by_the_owner(roles: Roles, connection: psycopg.Connection) -> None:
-    """Whoever archives a table of theirs may have written how its key becomes a text."""
+def test_a_user_defined_cast_is_not_run_as_the_owner(roles: Roles, connection: psycopg.Connection) -> None:
+    """The owner of an archived table may have defined the cast of its key to text."""
     connection.execute(THEIRS)
     connection.execute(f"grant select, update, delete on theirs to {roles.name('worker')}".encode())
     with roles.connect("worker") as worker:
@@ -229,7 +229,7 @@ def test_a_cast_of_somebodys_own_is_not_run_by_the_owner(roles: Roles, connectio
     assert not one(connection, "select is_called from caught")
 
 
-def test_a_batch_that_holds_rows_is_not_forgotten(roles: Roles, connection: psycopg.Connection) -> None:
+def test_a_batch_with_rows_cannot_be_deleted(roles: Roles, connection: psycopg.Connection) -> None:
     with roles.connect("worker") as worker:
         made = "select batch from sereno.new_batch('queues', 'sereno.lane_queues', array['queue'], 'queue')"
         batch = one(worker, made)
@@ -246,8 +246,8 @@ def test_a_refusal_says_what_to_do(roles: Roles) -> None:
     assert "see `sereno migrate --roles print`" in explained(refused.value)
 
 
-def test_a_server_whose_login_may_not_says_so(roles: Roles, app: Sereno) -> None:
-    """It is told that it may change things, and its login may not."""
+def test_a_server_without_privileges_reports_it(roles: Roles, app: Sereno) -> None:
+    """Its settings allow changes, but its role does not."""
     token = app.database.run(create("ada", "admin", actor="test")).secret
     showing = Sereno(roles.url("reader"))
     served = Served(showing)

@@ -1,4 +1,4 @@
-"""The worker in shell of the examples, for real: beside a worker in Python, stopped, killed, and lost."""
+"""The shell worker of the examples as a real process: beside a Python worker, stopped, killed, and lost."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ printf '\\377' >&2; exit 3""",
 
 
 class ShellWorker:
-    """`worker.sh` as the documentation starts it."""
+    """`worker.sh`, started as in the documentation."""
 
     def __init__(self, url: str, log: Path, tasks: Path, *, lease: int = 3) -> None:
         self.output = log.with_suffix(f".{len(list(log.parent.glob('*.shell')))}.shell")
@@ -63,12 +63,12 @@ class ShellWorker:
         return self.output.read_text(errors="replace")
 
     def end(self) -> int:
-        """TERM, to it alone, and its exit code."""
+        """Send TERM to this process only, and return its exit code."""
         self.process.terminate()
         return self.process.wait(timeout=60)
 
     def kill(self) -> None:
-        """All of it, at once, as a machine that loses its power does."""
+        """Kill all its processes at once, as a power failure does."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=60)
@@ -76,7 +76,7 @@ class ShellWorker:
 
 @pytest.fixture
 def shell(database_url: str, log: Path, tmp_path: Path) -> Iterator[Callable[..., ShellWorker]]:
-    """Start workers; whatever is left of them is killed afterwards."""
+    """Start workers; kill those that are left afterwards."""
     started: list[ShellWorker] = []
 
     def start(*names: str, **more: int) -> ShellWorker:
@@ -116,7 +116,7 @@ def assert_sound(connection: psycopg.Connection) -> None:
     assert [check for check in found if check.violations] == []
 
 
-def test_each_ending_of_a_program_has_its_meaning(shell: Shell, connection: psycopg.Connection) -> None:
+def test_each_exit_code_has_its_outcome(shell: Shell, connection: psycopg.Connection) -> None:
     worker = shell("quick", "fails", "refuses", "sleepy", "dies")
     quick, fails, refuses, sleepy, dies = (
         enqueue(connection, name)[0] for name in ("quick", "fails", "refuses", "sleepy", "dies")
@@ -131,9 +131,7 @@ def test_each_ending_of_a_program_has_its_meaning(shell: Shell, connection: psyc
     assert worker.end() == 0
 
 
-def test_a_retry_comes_in_its_time_and_the_last_one_is_a_dead_letter(
-    shell: Shell, connection: psycopg.Connection
-) -> None:
+def test_retries_follow_the_backoff_and_the_last_one_is_dead(shell: Shell, connection: psycopg.Connection) -> None:
     (job,) = enqueue(connection, "fails")
     connection.execute("update sereno.jobs set failures = 9")
     shell("fails")
@@ -148,7 +146,7 @@ def test_term_finishes_what_runs_and_exits_with_zero(shell: Shell, connection: p
     first, second = enqueue(connection, "slow", 2)
     until(lambda: lines(log, "start"))
     worker.process.terminate()
-    # A lease and more: it is kept while the job goes on.
+    # Longer than the lease, which is renewed while the job runs.
     until(lambda: one(connection, "select seen_at > started_at + interval '4 s' from sereno.sessions"))
     Path(f"{log}.go").touch()
     assert worker.process.wait(timeout=60) == 0
@@ -157,7 +155,7 @@ def test_term_finishes_what_runs_and_exits_with_zero(shell: Shell, connection: p
     assert alive_sessions(connection) == 0
 
 
-def test_a_job_that_somebody_cancels_is_stopped(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_a_cancelled_job_is_stopped(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
     shell("slow")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
@@ -165,7 +163,7 @@ def test_a_job_that_somebody_cancels_is_stopped(shell: Shell, connection: psycop
     until(lambda: state(connection, job) == "cancelled")
 
 
-def test_a_worker_whose_session_died_begins_a_new_one(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
+def test_a_worker_whose_session_died_opens_a_new_one(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
     worker = shell("slow", "quick")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
@@ -182,7 +180,7 @@ def test_a_worker_whose_session_died_begins_a_new_one(shell: Shell, connection: 
 def test_killed_in_the_middle_beside_python_nothing_is_lost_and_nothing_ends_twice(
     shell: Shell, worker: Callable[..., WorkerProcess], connection: psycopg.Connection, log: Path
 ) -> None:
-    """Jobs of one queue and task, done by both; the one in shell is killed with a job in hand."""
+    """Both workers run jobs of one queue and task; the shell worker is killed while it runs a job."""
     first = shell("slow", "quick")
     (slow,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
@@ -208,7 +206,7 @@ def test_killed_in_the_middle_beside_python_nothing_is_lost_and_nothing_ends_twi
 
 
 def test_the_heartbeats_of_a_killed_worker_end_with_it(shell: Shell, connection: psycopg.Connection, log: Path) -> None:
-    """Only the worker itself is killed: what it left behind must not keep its lease."""
+    """Only the worker itself is killed: its child processes must not extend its lease."""
     worker = shell("slow")
     (job,) = enqueue(connection, "slow")
     until(lambda: lines(log, "start"))
@@ -222,7 +220,7 @@ def test_the_heartbeats_of_a_killed_worker_end_with_it(shell: Shell, connection:
     assert_sound(connection)
 
 
-def test_the_page_shows_the_worker_as_it_is() -> None:
+def test_the_dashboard_shows_the_worker() -> None:
     (shown,) = (
         block
         for block in blocks(ROOT / "docs" / "extend" / "worker-in-another-language.md")

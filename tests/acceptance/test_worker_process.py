@@ -45,7 +45,7 @@ def test_a_second_signal_goes_straight_to_release(worker: Start, connection: psy
     assert row == ("ready", 0, 1)
 
 
-def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(
+def test_a_handler_that_ignores_its_cancellation_does_not_block_the_shutdown(
     worker: Start, connection: psycopg.Connection, log: Path
 ) -> None:
     process = worker(SERENO_GRACE="0.1")
@@ -186,7 +186,7 @@ def test_a_coroutine_that_swallows_its_timeout_costs_its_process(
 
 
 def test_a_signal_to_every_process_keeps_the_grace(worker: Start, connection: psycopg.Connection, log: Path) -> None:
-    """As a service manager does it: TERM to the supervisor and to its children."""
+    """A service manager sends TERM to the supervisor and to its children."""
     process = worker()
     job = enqueue(connection, "slow", n=1)
     until(lambda: lines(log, "start"))
@@ -212,7 +212,7 @@ def test_children_outlive_a_killed_supervisor_only_to_finish(
     assert one(connection, "select attempt from sereno.history where id = %s", job) == 1
 
 
-def test_health_answers_what_it_knows(worker: Start, connection: psycopg.Connection, log: Path) -> None:
+def test_health_endpoints(worker: Start, connection: psycopg.Connection, log: Path) -> None:
     process = worker("--health-port", "0")
     said = until(lambda: [line for line in process.said().splitlines() if "health.started" in line])[0]
     address = json.loads(said)["msg"].split()[1].removesuffix("/livez")
@@ -243,7 +243,7 @@ def test_a_missing_schema_stops_the_worker_with_its_own_code(worker: Start, empt
 
 
 def test_no_database_stops_the_worker_with_its_own_code(worker: Start) -> None:
-    process = worker(url="postgresql://nobody:secret@127.0.0.1:1/none")
+    process = worker(url="postgresql://user:secret@127.0.0.1:1/none")
     assert process.process.wait(timeout=60) == 4
     assert "secret" not in process.said()
 

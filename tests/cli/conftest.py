@@ -1,4 +1,4 @@
-"""The command line in this process, and in one of its own where exit codes, pipes and signals matter."""
+"""Fixtures that run the command line in this process, or in a real one for exit codes, pipes and signals."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 @pytest.fixture
 def sereno(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """`sereno …` on the test's own database, away from any project."""
+    """Run `sereno …` on the test's own database, outside any project."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, **environment: str) -> Result:
@@ -32,7 +32,7 @@ def sereno(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 @pytest.fixture
 def process(database_url: str, tmp_path: Path) -> Process:
-    """The same as a real process."""
+    """Run `sereno …` as a real process."""
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

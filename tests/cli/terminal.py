@@ -1,4 +1,4 @@
-"""A command on a terminal, as a person sees it."""
+"""Run a command on a pseudo-terminal."""
 
 import os
 import pty
@@ -11,7 +11,7 @@ from tests.cli.conftest import PROGRAM, process_environment
 
 
 def screen(words: Sequence[str], database_url: str, directory: Path, columns: int = 100) -> str:
-    """What a terminal of this width shows, without the dim of the headings."""
+    """Return the output on a terminal of this width, without the dim style of headings."""
     environment = process_environment(
         SERENO_DATABASE_URL=database_url, TERM="xterm", COLUMNS=str(columns), NO_COLOR="1"
     )
@@ -19,7 +19,7 @@ def screen(words: Sequence[str], database_url: str, directory: Path, columns: in
 
 
 def on_terminal(words: Sequence[str], environment: Mapping[str, str], directory: Path, *, check: bool = True) -> str:
-    """All that it writes until it has ended. `check`: it must go well."""
+    """Return all output until the command ends. `check`: it must succeed."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words],

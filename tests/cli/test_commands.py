@@ -1,4 +1,4 @@
-"""Each command does what it says. Data is on stdout, talk is on stderr."""
+"""Each command does what its help says. Data is on stdout, messages are on stderr."""
 
 import json
 import re
@@ -85,13 +85,13 @@ def test_job_list_searches(sereno: Command, manual: ManualWorker) -> None:
     assert "did you mean state?" in refused.stderr
 
 
-def test_a_moment_that_is_none_is_a_usage_error(sereno: Command) -> None:
+def test_an_invalid_time_is_a_usage_error(sereno: Command) -> None:
     result = sereno("job", "list", "--created-after", "soon")
     assert result.exit_code == 2
     assert "2h" in result.stderr
 
 
-def test_job_show_for_people_and_for_programs(sereno: Command, manual: ManualWorker) -> None:
+def test_job_show_as_text_and_as_json(sereno: Command, manual: ManualWorker) -> None:
     job_id = manual.dead("connection reset", tenant="r1")
     page = sereno("job", "show", job_id).stdout
     for words in (f"{job_id}  greet", "dead", "r1", '{"name": "Ada"}', "attempt 1", "OSError: connection reset"):
@@ -147,7 +147,7 @@ def test_job_retry_names_the_job_that_has_the_unique_key(sereno: Command, manual
     live = manual.enqueue(unique_key="k")
     found = sereno("job", "retry", dead)
     assert "because a live job has their unique key: 1 job." in found.stdout
-    assert f"{dead}: job {live} has its key" in found.stdout
+    assert f"{dead}: job {live} has its unique key" in found.stdout
 
 
 def test_job_retry_of_one_needs_no_yes(sereno: Command, manual: ManualWorker) -> None:
@@ -186,7 +186,7 @@ def test_queue_list_pause_and_resume(sereno: Command, manual: ManualWorker) -> N
     assert sereno("queue", "pause").exit_code == 2
 
 
-def test_why_answers_in_words_and_in_json(sereno: Command, manual: ManualWorker) -> None:
+def test_why_as_text_and_as_json(sereno: Command, manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     assert sereno("why", job_id).stdout.startswith("No worker is alive")
     assert json.loads(sereno("why", job_id, "-o", "json").stdout)["id"] == job_id
@@ -229,7 +229,7 @@ def test_migrate_checks_applies_and_prints(sereno: Command, empty_database_url: 
         assert pending(connection, "elsewhere") == []
 
 
-def test_config_show_says_where_and_masks_secrets(sereno: Command) -> None:
+def test_config_show_names_sources_and_masks_secrets(sereno: Command) -> None:
     result = sereno(
         "config",
         "show",

@@ -1,4 +1,4 @@
-"""Slow and hostile clients of a real server process: they get their time and their share, and others are answered."""
+"""Slow and hostile clients of a real server process are limited, and other clients are served."""
 
 import re
 import resource
@@ -21,14 +21,14 @@ SHORT = "0.5"
 HALF_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HALF_BODY = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
 HALF_CHUNKS = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntok"
-# A path that answers before it has read any of the body.
+# A path that responds before it has read any of the body.
 UNREAD_BODY = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
 
 Start = Callable[..., "Server"]
 
 
 class Server:
-    """A process that listens, and what it wrote."""
+    """A server process and its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
@@ -51,7 +51,7 @@ class Server:
         return wire
 
     def ask(self, request: bytes) -> bytes:
-        """Send it, and return all that comes until the server hangs up."""
+        """Send the bytes, and return everything that is received until the server closes."""
         with self.connect() as wire:
             wire.sendall(request)
             return rest(wire)
@@ -61,7 +61,7 @@ class Server:
 
 
 def rest(wire: socket.socket) -> bytes:
-    """Return what comes until the other side hangs up, however it does."""
+    """Return everything that is received until the other side closes or resets the connection."""
     parts = []
     try:
         while part := wire.recv(65536):
@@ -97,8 +97,8 @@ def start(database_url: str, sereno: Command, tmp_path: Path) -> Iterator[Start]
         process.wait()
 
 
-def test_half_sent_requests_do_not_keep_others_out(start: Start) -> None:
-    """More of them than the process may open files, and none of them ever ends."""
+def test_half_sent_requests_do_not_block_other_clients(start: Start) -> None:
+    """There are more of them than the process may open files, and none of them ends."""
     server = start(files=FILES)
     with ExitStack() as sockets:
         for number in range(SOCKETS):
@@ -112,7 +112,7 @@ def test_half_sent_requests_do_not_keep_others_out(start: Start) -> None:
 
 
 @pytest.mark.parametrize("request_", [b"", HALF_HEAD, HALF_BODY, HALF_CHUNKS])
-def test_every_kind_of_half_sent_request_gives_way(start: Start, request_: bytes) -> None:
+def test_every_kind_of_half_sent_request_times_out(start: Start, request_: bytes) -> None:
     server = start(SERENO_SERVER_CONNECTIONS="5")
     with ExitStack() as sockets:
         for _ in range(10):
@@ -126,11 +126,11 @@ def test_a_request_has_to_arrive_within_its_time(start: Start) -> None:
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
     for request in (HALF_HEAD, HALF_BODY, HALF_CHUNKS):
         assert server.ask(request).startswith(b"HTTP/1.1 408 "), request
-    assert server.ask(b"") == b"", "who never asked anything is told nothing"
-    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "answered at once, and hung up on afterwards"
+    assert server.ask(b"") == b"", "a client without a request gets no response"
+    assert b" 405 " in server.ask(UNREAD_BODY).splitlines()[0], "gets a response at once, and is then disconnected"
     # A second request on the same connection has a time of its own.
-    answers = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
-    assert re.findall(rb"HTTP/1.1 (\d+) ", answers) == [b"200", b"408"]
+    responses = server.ask(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF_HEAD)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", responses) == [b"200", b"408"]
     assert "Traceback" not in server.said
 
 
@@ -149,17 +149,17 @@ def test_streams_outlive_the_time_for_a_request(start: Start, sereno: Command) -
     with httpx.stream("GET", f"{server.url}/api/v1/stream", headers=headers, timeout=PATIENCE) as stream:
         lines = stream.iter_lines()
         while next(lines) != "event: now":
-            """It has not come yet."""
+            """Not received yet."""
         # Meanwhile three others have used up their time, one after the other.
         for _ in range(3):
             assert server.ask(HALF_HEAD).startswith(b"HTTP/1.1 408 ")
         sereno("queue", "pause", "mail")
         while next(lines) != "event: now":
-            """It has not come yet."""
+            """Not received yet."""
 
 
 def test_a_client_that_reads_nothing_is_dropped(start: Start) -> None:
-    """It asks again and again and takes no answer: what waits for it must not stay in memory."""
+    """It sends requests and reads no response: the responses must not stay in memory."""
     server = start(SERENO_SERVER_REQUEST_TIMEOUT=SHORT)
     ask = b"GET /sign-in HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(receive_buffer=4096) as wire, pytest.raises(OSError, match=r"reset|pipe"):
@@ -184,7 +184,7 @@ def test_connections_have_a_limit_and_those_that_wait_give_way(start: Start, ser
         assert rest(oldest) == b""
         newer.sendall(listen)
         assert newer.recv(4096).startswith(b"HTTP/1.1 200 ")
-        # Streams give way to nobody: one too many is told so.
+        # Streams are never dropped for others: one too many is refused.
         assert server.ask(b"").startswith(b"HTTP/1.1 503 ")
     until(server.is_alive)
 
@@ -221,8 +221,8 @@ AMBIGUOUS = [
 def test_a_request_whose_end_is_ambiguous_is_refused(start: Start) -> None:
     """A proxy in front of the server may see its end elsewhere, and take what follows for another client's request."""
     server = start()
-    answers = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
-    assert [re.findall(rb"HTTP/1.1 (\d+) ", answer) for answer in answers] == [[b"400"]] * len(AMBIGUOUS)
+    responses = [server.ask(head + b"Host: localhost\r\n\r\n0\r\n\r\n" + SMUGGLED) for head in AMBIGUOUS]
+    assert [re.findall(rb"HTTP/1.1 (\d+) ", response) for response in responses] == [[b"400"]] * len(AMBIGUOUS)
 
 
 def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:
@@ -235,8 +235,10 @@ def test_bad_requests_are_logged_at_a_rate(start: Start) -> None:
 @pytest.mark.parametrize(
     ("path", "status"), [("/sign-in", b"413"), ("/api/v1/inbox/mark", b"401"), ("/api/v1/jobs", b"401")]
 )
-def test_a_stranger_cannot_make_the_server_hold_a_large_body(start: Start, path: str, status: bytes) -> None:
-    """Half-sent bodies of 4 MiB on 2,500 connections were 10 GB. The answer comes while most of it is unsent."""
+def test_an_unauthenticated_client_cannot_make_the_server_buffer_a_large_body(
+    start: Start, path: str, status: bytes
+) -> None:
+    """Half-sent bodies of 4 MiB on 2,500 connections were 10 GB. The response comes while most of it is unsent."""
     server = start()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"

@@ -1,4 +1,4 @@
-"""`sereno init`: the project works as it is, and nothing that exists is touched."""
+"""`sereno init`: the created project works, and existing files are never touched."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
 def run(directory: Path, database_url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A program of the project, in a process of its own: it finds sereno, and nothing of this repository's tests."""
+    """Run a program of the project in its own process, which can import sereno but not this repository's tests."""
     return subprocess.run(
         [sys.executable, "-m", *words],
         check=False,
@@ -57,7 +57,7 @@ def running(directory: Path, database_url: str, log: Path, *words: str) -> Itera
 
 
 def listens_at(server: subprocess.Popen[bytes], log: Path) -> str:
-    """Empty until it does."""
+    """Return the result, empty until there is one."""
     said = log.read_text()
     assert server.poll() is None, said
     found = _LISTENS.search(said)
@@ -98,13 +98,13 @@ def test_a_plain_project_passes_its_tests_and_its_worker_runs_a_job(
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(240)
-def test_a_fastapi_project_passes_its_tests_and_does_what_it_is_asked_for(
+def test_a_fastapi_project_passes_its_tests_and_runs_a_requested_job(
     process: Process, database_url: str, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     assert process("init", "shop", "--fastapi").returncode == 0
     project = tmp_path / "shop"
     assert sorted(contents(project)) == sorted(path.format(package="shop") for path in FASTAPI)
-    # On the embedded PostgreSQL, as whoever reads its README begins.
+    # On the embedded PostgreSQL, as its README starts.
     tested = run(project, "", "pytest", "-q", "-p", "no:cacheprovider")
     assert (tested.returncode, "4 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
     log = tmp_path / "server.log"
@@ -158,7 +158,7 @@ def test_here(sereno: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (tmp_path / "books" / "books" / "jobs.py").is_file()
 
 
-def test_what_else_is_in_the_directory_stays_as_it_is(sereno: Command, tmp_path: Path) -> None:
+def test_other_files_in_the_directory_are_not_changed(sereno: Command, tmp_path: Path) -> None:
     (tmp_path / "shop" / "tests").mkdir(parents=True)
     (tmp_path / "shop" / "LICENSE").write_text("mine")
     (tmp_path / "shop" / "tests" / "test_mine.py").write_text("pass")
@@ -168,7 +168,7 @@ def test_what_else_is_in_the_directory_stays_as_it_is(sereno: Command, tmp_path:
     assert (tmp_path / "shop" / "tests" / "test_jobs.py").is_file()
 
 
-def test_8_a_file_that_is_there_is_never_written_over(sereno: Command, tmp_path: Path) -> None:
+def test_8_an_existing_file_is_never_overwritten(sereno: Command, tmp_path: Path) -> None:
     project = tmp_path / "shop"
     (project / "tests").mkdir(parents=True)
     (project / "README.md").write_text("mine")
@@ -188,9 +188,7 @@ def test_8_twice(sereno: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_8_nothing_is_written_through_what_stands_in_for_a_directory(
-    sereno: Command, tmp_path: Path, kind: str
-) -> None:
+def test_8_nothing_is_written_through_a_symlink(sereno: Command, tmp_path: Path, kind: str) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "elsewhere").mkdir()
     if kind == "file":
@@ -210,7 +208,7 @@ def test_2_a_file_is_no_directory(sereno: Command, tmp_path: Path) -> None:
     assert (tmp_path / "shop").read_text() == "mine"
 
 
-# Root may write everywhere: it becomes somebody who may not, once it has read the code.
+# Root may write everywhere: the process drops its privileges once it has read the code.
 AS_NOBODY = """
 import os, sys
 from sereno.cli import init, main
@@ -238,7 +236,7 @@ def test_3_no_rights_to_write() -> None:
         assert os.listdir(closed) == []  # noqa: PTH208 - its name is a text here
 
 
-def test_what_was_begun_is_taken_back(tmp_path: Path) -> None:
+def test_created_files_are_removed_on_an_error(tmp_path: Path) -> None:
     """No file may be longer than a kilobyte: the first ones fit, a later one does not."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "init", "deep/down/shop"],
@@ -277,7 +275,7 @@ def test_any_name_becomes_one_that_python_imports(directory: str, package: str) 
     assert package_name(directory) == package
 
 
-def test_a_hostile_name_is_only_a_name(process: Process, tmp_path: Path) -> None:
+def test_a_hostile_name_is_quoted(process: Process, tmp_path: Path) -> None:
     hostile = '"]\nname = "evil\x1b[31m$(touch owned)@package@'
     done = process("init", hostile)
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""Help, errors and exit codes: what a script and a person rely on."""
+"""Help, errors and exit codes."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ from tests.cli.terminal import on_terminal
 from tests.manual_worker import ManualWorker
 
 SLOW = ["psycopg", "asyncio", "rich", "msgspec"]
-# The worker's own command is another room.
+# The worker command has its own help.
 OURS = [name for name in COMMANDS if name != "worker"]
 
 
@@ -45,7 +45,7 @@ def test_every_command_explains_itself_with_an_example(words: list[str]) -> None
 
 
 def test_help_and_version_import_nothing_slow() -> None:
-    """Not psycopg, not asyncio, not rich: what they cost is only paid where they are used."""
+    """psycopg, asyncio and rich are imported only by commands that use them."""
     for words in (["--help"], ["job", "list", "--help"], ["version"]):
         program = (
             "import sys\nfrom sereno.cli.main import main\n"
@@ -76,7 +76,7 @@ def test_2_usage(process: Process) -> None:
     assert "--state dead" in process("job", "retry").stderr
 
 
-def test_3_no_database_and_none_is_made_just_to_look(process: Process, tmp_path: Path) -> None:
+def test_3_no_database_and_none_is_created(process: Process, tmp_path: Path) -> None:
     done = process("job", "list", SERENO_DATABASE_URL="")
     assert done.returncode == 3
     assert "SERENO_DATABASE_URL" in done.stderr
@@ -88,7 +88,7 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
     for words, message in (
         (["--schema", "No Schema"], "small letters"),
         (["-a", "nowhere:app"], "no module named 'nowhere'"),
-        (["-a", "missing.py"], "no file missing.py"),
+        (["-a", "missing.py"], "no such file: missing.py"),
         (["-a", "shop:app"], "is a int, not a Sereno"),
         (["-a", "shop:gone"], "does not exist"),
         (["-a", "shop"], "has none"),
@@ -99,8 +99,8 @@ def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> No
         assert "Traceback" not in done.stderr
 
 
-def test_4_the_database_does_not_answer(process: Process) -> None:
-    done = process("status", "--database-url", "postgresql://nobody:secret@127.0.0.1:1/x")
+def test_4_the_database_is_unreachable(process: Process) -> None:
+    done = process("status", "--database-url", "postgresql://user:secret@127.0.0.1:1/x")
     assert done.returncode == 4
     assert "does not answer" in done.stderr
     assert "secret" not in done.stderr
@@ -155,7 +155,7 @@ def test_130_interrupted(database_url: str, tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_traceback_only_when_asked_for(process: Process, manual: ManualWorker) -> None:
+def test_a_traceback_only_on_request(process: Process, manual: ManualWorker) -> None:
     manual.connection.execute("alter table sereno.audit drop column actor cascade")
     job_id = manual.dead()
     quiet = process("job", "delete", str(job_id), SERENO_LOG_LEVEL="")

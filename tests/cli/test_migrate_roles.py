@@ -1,11 +1,11 @@
-"""`sereno migrate --roles`: printed for people, or run."""
+"""`sereno migrate --roles`: print or create roles."""
 
 import pytest
 
 from tests.cli.conftest import Command
 
 
-def test_what_is_printed_needs_no_database(sereno: Command) -> None:
+def test_print_needs_no_database(sereno: Command) -> None:
     answer = sereno("migrate", "--roles", "print", SERENO_DATABASE_URL="postgresql://nowhere.invalid/none")
     assert answer.exit_code == 0
     assert "create role sereno_owner nologin;" in answer.stdout
@@ -13,7 +13,7 @@ def test_what_is_printed_needs_no_database(sereno: Command) -> None:
     assert "password '" not in answer.stdout
 
 
-def test_names_follow_the_schema_or_what_is_said(sereno: Command) -> None:
+def test_role_names_follow_the_schema_or_the_prefix(sereno: Command) -> None:
     by_schema = sereno("migrate", "--roles", "print", "--schema", "acme").stdout
     assert "grant insert (actor,action,subject,detail) on acme.audit to acme_worker;" in by_schema
     assert "in schema acme_archive" in by_schema
@@ -32,11 +32,11 @@ def test_names_follow_the_schema_or_what_is_said(sereno: Command) -> None:
         (["--roles", "print", "--prefix", "Shop"], 3, "small letters"),
     ],
 )
-def test_what_makes_no_sense_is_said(sereno: Command, arguments: list[str], code: int, words: str) -> None:
+def test_invalid_arguments_are_refused(sereno: Command, arguments: list[str], code: int, words: str) -> None:
     answer = sereno("migrate", *arguments)
     assert answer.exit_code == code
     assert words in answer.output
 
 
-def test_without_roles_an_upgrade_makes_none(sereno: Command) -> None:
+def test_without_roles_an_upgrade_creates_none(sereno: Command) -> None:
     assert "The roles" not in sereno("migrate").output

@@ -1,4 +1,4 @@
-"""How answers look."""
+"""Output formats."""
 
 from datetime import UTC, datetime
 
@@ -11,9 +11,9 @@ from sereno.monitoring.settings import masked
 COLUMNS = (Column("id", str, "number"), Column("what happened", str, "wide"))
 
 
-@pytest.mark.parametrize(("room", "width"), [(200, 40), (30, 24), (10, 8)])
-def test_only_wide_columns_give_way(room: int, width: int) -> None:
-    assert _widths(COLUMNS, [["1234", "x" * 40]], room) == [4, width]
+@pytest.mark.parametrize(("available", "width"), [(200, 40), (30, 24), (10, 8)])
+def test_only_wide_columns_give_way(available: int, width: int) -> None:
+    assert _widths(COLUMNS, [["1234", "x" * 40]], available) == [4, width]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_values(value: object, for_people: str, for_programs: str) -> None:
     assert _plain(value) == for_programs
 
 
-def test_times_are_local_for_people_and_utc_for_programs() -> None:
+def test_times_are_local_in_tables_and_utc_in_pipes() -> None:
     moment = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert human(moment) == f"{moment.astimezone():%Y-%m-%d %H:%M}"
     assert _plain(moment) == "2020-01-02T03:04:05Z"

@@ -1,4 +1,4 @@
-"""`sereno run`: one service that runs jobs, fires schedules and answers; or some of it."""
+"""`sereno run`: worker, scheduler and server as one service, or some of them."""
 
 import re
 import signal
@@ -30,7 +30,7 @@ Start = Callable[..., "Running"]
 
 
 class Running:
-    """One that has said where it listens, or that it runs."""
+    """A process that has printed its URL, or that it runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -75,7 +75,7 @@ def leads(connection: psycopg.Connection[Any]) -> bool:
     return one(connection, "select exists (select from sereno.leases where until > sereno.now())") is True
 
 
-def test_one_service_fires_runs_and_answers_and_ends_in_order(
+def test_one_service_fires_schedules_runs_jobs_serves_and_stops_in_order(
     start: Start, connection: psycopg.Connection[Any]
 ) -> None:
     running = start()
@@ -88,9 +88,7 @@ def test_one_service_fires_runs_and_answers_and_ends_in_order(
     until(lambda: one(connection, others) == 0)
 
 
-def test_the_same_command_is_a_server_alone_where_a_setting_says_so(
-    start: Start, connection: psycopg.Connection[Any]
-) -> None:
+def test_a_setting_selects_only_the_server(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start(SERENO_ROLES="server")
     assert running.url is not None
     assert httpx.get(f"{running.url}api/v1/me", timeout=30).status_code == 200
@@ -99,7 +97,7 @@ def test_the_same_command_is_a_server_alone_where_a_setting_says_so(
     assert running.end() == 0
 
 
-def test_or_a_scheduler_alone(start: Start, connection: psycopg.Connection[Any]) -> None:
+def test_a_role_selects_only_the_scheduler(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start("--role", "scheduler")
     assert running.url is None
     until(lambda: leads(connection))
@@ -107,14 +105,14 @@ def test_or_a_scheduler_alone(start: Start, connection: psycopg.Connection[Any])
     assert running.end() == 0
 
 
-def test_or_a_worker_without_a_clock(start: Start, connection: psycopg.Connection[Any]) -> None:
+def test_a_role_selects_only_the_worker(start: Start, connection: psycopg.Connection[Any]) -> None:
     running = start("--role", "worker")
     until(lambda: one(connection, "select count(*) from sereno.sessions where state = 'alive'") == 1)
     assert not leads(connection)
     assert running.end() == 0
 
 
-def test_a_role_that_is_none_and_an_application_that_is_missing(process: Process) -> None:
+def test_an_unknown_role_and_a_missing_application_are_refused(process: Process) -> None:
     assert process("run").returncode == 3
     assert "SERENO_APP" in process("run").stderr
     refused = process("run", "shop:app", "--role", "cook")

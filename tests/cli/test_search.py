@@ -1,4 +1,4 @@
-"""The same search on the command line: in every list, and for what is done to all that match."""
+"""Searches on the command line: in every list, and in bulk changes."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_every_list_is_searched(sereno: Command, filled: None) -> None:
     assert "No error matches." in sereno("error", "list", "task:none", "-o", "table").output
 
 
-def test_what_is_not_understood_is_told_with_its_place(sereno: Command, filled: None) -> None:
+def test_a_syntax_error_is_reported_with_its_position(sereno: Command, filled: None) -> None:
     for command in (
         ("delivery", "list", "stat:failed"),
         ("delivery", "requeue", "--dry-run", "--search", "stat:failed"),

@@ -1,4 +1,4 @@
-"""`sereno server`: a real process that answers on loopback, and ends when it is told to."""
+"""`sereno server`: a real process that serves on loopback until it is stopped."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ Start = Callable[..., "Running"]
 
 
 class Running:
-    """One that listens: it has said where."""
+    """A server process that has printed its URL."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -60,9 +60,7 @@ def start(database_url: str, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_until_it_is_told_to_end(
-    start: Start, connection: psycopg.Connection, number: signal.Signals
-) -> None:
+def test_it_serves_until_it_is_stopped(start: Start, connection: psycopg.Connection, number: signal.Signals) -> None:
     running = start()
     assert running.port != 0
     assert httpx.get(f"{running.url}me", timeout=30).json() == {"name": "local", "role": "admin", "tenant": None}
@@ -76,16 +74,16 @@ def test_it_answers_until_it_is_told_to_end(
     until(lambda: one(connection, others) == 0)
 
 
-def test_with_a_token_somebody_has_to_show_it(start: Start, sereno: Command) -> None:
+def test_once_a_token_exists_it_is_required(start: Start, sereno: Command) -> None:
     secret = sereno("token", "create", "me", "--role", "admin").stdout.strip()
-    running = start("--host", "0.0.0.0")  # noqa: S104 - asked from this machine alone
+    running = start("--host", "0.0.0.0")  # noqa: S104 - requested from this machine only
     assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
     shown = httpx.get(f"{running.url}me", headers={"Authorization": f"Bearer {secret}"}, timeout=30)
     assert shown.json()["name"] == "me"
     assert running.end() == 0
 
 
-def test_it_listens_nowhere_else_before_somebody_could_sign_in(process: Process, sereno: Command) -> None:
+def test_without_a_token_it_listens_on_loopback_only(process: Process, sereno: Command) -> None:
     for host in ("0.0.0.0", "::", "10.1.2.3", "somewhere.example"):  # noqa: S104 - refused
         result = process("server", "--port", "0", "--host", host)
         assert result.returncode == 3
@@ -95,7 +93,7 @@ def test_it_listens_nowhere_else_before_somebody_could_sign_in(process: Process,
 
 
 @pytest.mark.parametrize("end", ["revoke", "expire"])
-def test_a_server_whose_only_token_ended_stays_closed_after_a_restart(
+def test_a_server_whose_only_token_expired_stays_closed_after_a_restart(
     start: Start, sereno: Command, connection: psycopg.Connection, end: str
 ) -> None:
     sereno("token", "create", "me", "--role", "admin")
@@ -106,7 +104,7 @@ def test_a_server_whose_only_token_ended_stays_closed_after_a_restart(
     running = start()
     assert httpx.get(f"{running.url}me", timeout=30).status_code == 401
     assert httpx.post(f"{running.url}tokens", json={"name": "mine", "role": "admin"}, timeout=30).status_code == 401
-    # Somebody with the database's address makes another one, and the message says so.
+    # The message says how to create another token with access to the database.
     assert running.process.stdout is not None
     assert "sereno token create me --role admin" in running.process.stdout.readline()
     secret = sereno("token", "create", "again", "--role", "admin").stdout.strip()
@@ -114,7 +112,7 @@ def test_a_server_whose_only_token_ended_stays_closed_after_a_restart(
     assert shown.json()["name"] == "again"
 
 
-def test_proxy_headers_are_believed_from_configured_addresses_alone(start: Start, sereno: Command) -> None:
+def test_proxy_headers_are_trusted_only_from_configured_addresses(start: Start, sereno: Command) -> None:
     sereno("token", "create", "me")
 
     def guess(running: Running) -> list[int]:
@@ -136,7 +134,7 @@ def test_the_database_of_the_command_line_is_the_one_that_is_served(
 ) -> None:
     (tmp_path / "shop.py").write_text(
         "from sereno import Sereno\n"
-        "app = Sereno('postgresql://nobody@127.0.0.1:1/nothing')\n"
+        "app = Sereno('postgresql://user@127.0.0.1:1/nothing')\n"
         "@app.task\n"
         "def greet(): ...\n"
     )
@@ -164,8 +162,8 @@ def test_without_the_extra_it_says_what_to_install(sereno: Command, monkeypatch:
     assert "pip install 'sereno[server]'" in result.stderr
 
 
-def test_a_quiet_connection_is_kept_for_longer_than_proxies_keep_theirs(app: Sereno) -> None:
-    """For a minute, most of them: one that closes first may be asked at that very moment."""
+def test_the_keep_alive_is_longer_than_that_of_proxies(app: Sereno) -> None:
+    """Most proxies keep connections for a minute; if the server closed first, it could lose a request."""
     server = HTTPServer(app, "127.0.0.1", 0)
     server._listener.close()
     assert server._running.config.timeout_keep_alive > 60

@@ -1,4 +1,4 @@
-"""What anybody wrote is shown, and a terminal obeys none of it."""
+"""User input is printed without terminal control characters."""
 
 import json
 

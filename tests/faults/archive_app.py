@@ -1,4 +1,4 @@
-"""A process that archives, and dies where it is told to: each order is a process of its own, which really dies."""
+"""A process that archives and dies at a given step: each order runs in its own process, which really dies."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ FILE_ROWS = 40
 
 
 def reached(watched: Callable[[str], None], working: Archiver, app: Sereno, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell of every step, after it: of a transaction by its name, of a file by what was done to it."""
+    """Report every step after it: a transaction by its name, a file by the operation."""
     run, write = app.database.arun, parquet.write
 
     async def arun(operation: Any) -> Any:
@@ -53,7 +53,7 @@ def die() -> None:
 
 
 async def archive(url: str, place: str, step: str | None, within: float | None) -> None:
-    """`step`: its name and which time it is done, such as `put 2`. `within`: after some part of so many seconds."""
+    """`step`: its name and occurrence, such as `put 2`. `within`: die at a random time within these seconds."""
     app = Sereno(url)
     working = archiver(app, Path(place), TENDERS)
     module.FILE_ROWS = FILE_ROWS
@@ -76,7 +76,7 @@ async def archive(url: str, place: str, step: str | None, within: float | None) 
 
 
 def main() -> None:
-    """Orders come in by lines, and exit codes go out. A process of its own for each, without loading it all again."""
+    """Read orders as lines and print exit codes. Each order runs in a forked process, which loads no code again."""
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()

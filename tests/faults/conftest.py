@@ -1,4 +1,4 @@
-"""The same real worker processes as in the acceptance tests, and a server of one's own to be treated badly."""
+"""Fixtures: the worker processes of the acceptance tests, and a PostgreSQL server that a test may crash."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ __all__ = ["log", "own_server", "worker"]
 
 @pytest.fixture
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedPostgres, Path]]:
-    """A server of the test's own, with fsync on, to be treated badly."""
+    """A PostgreSQL server of the test, with fsync on, that it may crash."""
     directory = Path(tempfile.mkdtemp(prefix="sereno-storm-"))
     directory.chmod(0o755)
     server = EmbeddedPostgres(directory)

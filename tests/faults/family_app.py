@@ -12,8 +12,8 @@ app = Sereno()
 
 @app.task
 async def kills_its_family(ctx: Context) -> None:
-    """Every process between the test and this one, the supervisor first."""
-    with Path(os.environ["LEDGER"]).open("a") as recorder:  # noqa: ASYNC230 - nothing else runs here
+    """Return every process between the test and this one, the supervisor first."""
+    with Path(os.environ["RUN_LOG"]).open("a") as recorder:  # noqa: ASYNC230 - nothing else runs here
         recorder.write(f"{ctx.attempt}\n")
     family = [os.getpid()]
     while (parent := parent_of(family[-1])) != int(os.environ["SPARED"]):
@@ -32,6 +32,6 @@ def parent_of(pid: int) -> int:
 
 @app.task(isolate=True, timeout=None)
 def never_ends() -> None:
-    Path(os.environ["LEDGER"]).write_text(str(os.getpid()))
+    Path(os.environ["RUN_LOG"]).write_text(str(os.getpid()))
     while True:
         time.sleep(1)

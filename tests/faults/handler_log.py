@@ -1,6 +1,6 @@
 """What handlers wrote of themselves, and what it says of limits: an account that does not rely on the database.
 
-Only one thing is asked of the database: when the attempt of a killed process was given back. Until then it held its
+Only one fact comes from the database: when the attempt of a killed process was ended. Until then it held its
 place, although its handler was gone.
 """
 
@@ -38,7 +38,7 @@ class Run:
 
 
 def read(log: Path, connection: psycopg.Connection) -> list[Run]:
-    """Every run of every process, by its beginning."""
+    """Return every run of every process, by its start."""
     runs: list[Run] = []
     for path in log.parent.glob(f"{log.name}.*.events"):
         open_runs: dict[tuple[int, int], Run] = {}
@@ -58,7 +58,7 @@ def read(log: Path, connection: psycopg.Connection) -> list[Run]:
 
 
 def _given_back(connection: psycopg.Connection, run: Run) -> int:
-    """When the attempt of a killed process ended for the database, on the clock of the handlers."""
+    """Return when the database ended the attempt of a killed process, on the clock of the handlers."""
     row = connection.execute(
         "select extract(epoch from finished_at)::double precision from sereno.attempts "
         "where job_id = %(job)s and number = %(attempt)s "
@@ -71,7 +71,7 @@ def _given_back(connection: psycopg.Connection, run: Run) -> int:
 
 
 def peak(runs: Iterable[Run]) -> int:
-    """How many held a place at the same time, at most."""
+    """Return the largest number of concurrent runs."""
     steps = sorted(step for run in runs for step in ((run.begin, 1), (run.end, -1)))
     most = now = 0
     for _, step in steps:
@@ -84,7 +84,7 @@ def excess(moments: Iterable[float], per_second: float, burst: float) -> float:
     """By how many seconds starts came too early, at most: for all windows at once, as a bucket that runs over.
 
     In any window there may be burst + per_second * window starts; that is the same as a bucket of `burst` tokens that
-    is never overdrawn. Overdrawn by so many tokens is too early by tokens / per_second.
+    is never overdrawn. An overdraft of n tokens is n / per_second seconds too early.
     """
     ordered = sorted(moments)
     tokens, worst = burst, 0.0
@@ -97,13 +97,13 @@ def excess(moments: Iterable[float], per_second: float, burst: float) -> float:
 
 
 def longest_delay(runs: Iterable[Run]) -> float:
-    """Seconds from the claim, which is what a rate counts, to the first line of the handler."""
+    """Return the seconds from the claim, which a rate counts, to the first line of the handler."""
     offset = time.time_ns() - time.monotonic_ns()
     return max((run.begin + offset) / SECOND - run.claimed for run in runs)
 
 
 def disorder(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Pairs of runs of one key that overlap, or of which the later one belongs to an earlier job."""
+    """Return pairs of runs of one key that overlap, or of which the later one belongs to an earlier job."""
     return [
         (first, second)
         for first, second in pairwise(sorted(runs, key=lambda run: run.begin))

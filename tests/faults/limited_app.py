@@ -1,4 +1,4 @@
-"""The application of the storm over limits. Every handler writes its beginning and its end to a log of its process."""
+"""The application of the limits fault test. Every handler writes its start and end to a log of its process."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ app.queue("narrow", concurrency=Limit(SLOTS_OF_THE_QUEUE))
 
 
 def note(event: str, ctx: Context, key: str) -> None:
-    """One line in one write, to a file that only this process writes: what is written survives a kill."""
+    """Append one line in one write, to a file of this process only: it survives a kill."""
     line = {
         "event": event,
         "at": time.monotonic_ns(),
@@ -48,7 +48,7 @@ def note(event: str, ctx: Context, key: str) -> None:
 
 @asynccontextmanager
 async def noted(ctx: Context, key: str, n: int) -> AsyncIterator[None]:
-    """Some work, of which every seventh fails the first time."""
+    """Do some work; every seventh job fails on its first attempt."""
     note("begin", ctx, key)
     try:
         yield

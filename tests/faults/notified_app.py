@@ -1,7 +1,7 @@
-"""Both ends of the storm over notifications: the application that tells people, and the provider that it tells them by.
+"""Both ends of the notifications fault test: the application that sends, and the provider that receives.
 
-`python -m tests.faults.notified_app` is the provider, a process of its own. Every message that reaches it is in its
-log, on disk, before it answers; so what people really got can be told without asking the database.
+`python -m tests.faults.notified_app` is the provider, in its own process. It writes every message to its log, on disk,
+before it responds; so the log shows what was really received, independently of the database.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if "TEST_PROVIDER" in os.environ:
 
 @dataclass(frozen=True)
 class Offer:
-    """What people are told of."""
+    """The payload of the event."""
 
     code: str
     region: str
@@ -95,7 +95,7 @@ def words(offer: Offer, to: Recipient) -> Content:
 
 
 class Provider:
-    """Slow now and then; refuses some, and takes some without saying so."""
+    """Sometimes slow; refuses some messages, and accepts some without a response."""
 
     def __init__(self, log: str) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -115,7 +115,7 @@ class Provider:
         return web.json_response([(word, name) for word, _, name in said])
 
     async def receipts(self, request: web.Request) -> web.Response:
-        """The same of a name whenever it is asked, if it is asked twice; nothing yet of some."""
+        """Return the same receipt for a name on every request; none yet for some."""
         at, mood = time.time(), self._mood()
         if mood in ("429", "500"):
             return web.Response(status=int(mood))
@@ -144,21 +144,21 @@ class Provider:
             request.transport.abort()
 
     def _note(self, at: float, said: Sequence[tuple[str, Any, str]]) -> None:
-        """In one write, and on disk before anybody is answered."""
+        """Append in one write, and sync to disk before the response."""
         os.write(self._log, b"".join(json.dumps([at, *each]).encode() + b"\n" for each in said))
         os.fsync(self._log)
 
 
 def _receipt(number: int) -> str:
-    """Most arrive; of a few the provider says later that it could not pass them on."""
+    """Most messages arrive; for a few the provider reports a failure later."""
     return {3: "failed", 5: "bounced", 7: "read", 11: "invalid", 13: "retry"}.get(number % 40, "delivered")
 
 
 async def provide(log: str) -> None:
     provider = Provider(log)
-    house = web.Application()
-    house.add_routes([web.post("/messages", provider.messages), web.post("/receipts", provider.receipts)])
-    runner = web.AppRunner(house)
+    application = web.Application()
+    application.add_routes([web.post("/messages", provider.messages), web.post("/receipts", provider.receipts)])
+    runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that can be cut, or frozen so that both sides believe the line is still there."""
+"""A TCP proxy before PostgreSQL that can be cut, or frozen without either side noticing."""
 
 import select
 import socket
@@ -24,7 +24,7 @@ class Proxy:
 
     @classmethod
     def before(cls, url: str) -> Self:
-        """In front of a server that listens on a Unix socket."""
+        """Start a proxy in front of a server that listens on a Unix socket."""
         parts = urlsplit(url)
         where = parse_qs(parts.query)
         return cls(f"{where['host'][0]}/.s.PGSQL.{where.get('port', ['5432'])[0]}", parts.path.lstrip("/"))
@@ -37,7 +37,7 @@ class Proxy:
         self._pairs.clear()
 
     def freeze(self) -> None:
-        """Let nothing through, and say nothing; connections made from now on work."""
+        """Drop all traffic silently; new connections work."""
         frozen, self._pairs = self._pairs, []
         self._asleep += frozen
         self._frozen.set()
@@ -73,7 +73,7 @@ class Proxy:
         try:
             while True:
                 readable, _, _ = select.select([client, server], [], [], 0.05)
-                # A frozen pair is in nobody's list: it stays open and silent.
+                # A frozen pair is in no list: it stays open and silent.
                 if pair not in self._pairs:
                     if client.fileno() < 0:
                         return

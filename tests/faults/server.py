@@ -1,4 +1,4 @@
-"""A PostgreSQL that loses its power."""
+"""A PostgreSQL server that can be crashed."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from tests.facts import until
 
 
 def restart(server: EmbeddedPostgres, directory: Path) -> None:
-    """As if the machine had lost its power: no checkpoint, no goodbye."""
+    """Stop as in a power failure: without a checkpoint."""
     pid = int(next(directory.rglob("postmaster.pid")).read_text().split()[0])
     os.kill(pid, signal.SIGQUIT)
     until(lambda: not Path(f"/proc/{pid}").exists())

@@ -1,4 +1,4 @@
-"""An archive that dies anywhere: nothing is lost, nothing is there twice, and the next run finishes the work."""
+"""An archiver that dies at any step loses and duplicates nothing, and the next run finishes its work."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
-    """Runs an archive in a process of its own; answers how that ended. The dead leave their files behind."""
+    """Runs an archiver in its own process and returns its exit code. Killed processes leave their files behind."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.faults.archive_app"],
         cwd=ROOT,
@@ -92,7 +92,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Order]:
 
 
 def there(connection: psycopg.Connection) -> set[int]:
-    """Who is connected to this database."""
+    """Return the connections to this database."""
     found = connection.execute(
         "select pid from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
     )
@@ -100,7 +100,7 @@ def there(connection: psycopg.Connection) -> set[int]:
 
 
 def is_sound(app: Sereno, connection: psycopg.Connection, place: Path, before: Counter[Row]) -> None:
-    """All of it is there once, and every promise holds."""
+    """Check that every row exists once, and that every invariant holds."""
     after = everything(connection, place)
     assert (before - after, after - before) == (Counter(), Counter())
     broken = {proof.name: proof.violations for proof in app.database.run(verify(lease=30.0)) if proof.violations}
@@ -123,7 +123,7 @@ def test_a_process_that_dies_after_any_step_loses_nothing(
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 0
 
 
-def test_processes_that_die_again_and_again_get_there(
+def test_repeatedly_killed_processes_finish(
     app: Sereno, connection: psycopg.Connection, database_url: str, place: Path, process: Order
 ) -> None:
     add_tenders(connection, 50)
@@ -142,7 +142,7 @@ def test_processes_that_die_again_and_again_get_there(
 
 
 @pytest.mark.parametrize("step", ["move_day", "plan", "write", "drop_batch"])
-async def test_postgresql_loses_its_power(
+async def test_postgresql_crashes(
     own_server: tuple[EmbeddedPostgres, Path], place: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     server, directory = own_server
@@ -162,7 +162,7 @@ async def test_postgresql_loses_its_power(
 
     reached(watched, working, app, monkeypatch)
 
-    # Between two of our transactions nobody notices; otherwise it is said as what it is.
+    # Between two transactions the crash goes unnoticed; otherwise it is reported as DatabaseUnavailable.
     with suppress(DatabaseUnavailable):
         await working.move()
         await working.export()
@@ -176,13 +176,13 @@ async def test_postgresql_loses_its_power(
     await app.aclose()
 
 
-def test_a_worker_that_is_told_to_stop_does_not_wait_for_a_store(
+def test_a_stopping_worker_does_not_wait_for_the_storage(
     app: Sereno, connection: psycopg.Connection, worker: Callable[..., WorkerProcess]
 ) -> None:
     add_logs(connection, 5)
     advance(connection, 60 * DAY)
     app.database.run(archive.move_rows("logs", 30.0 * DAY, 1000))
-    # Somebody who listens, and says nothing.
+    # A server that accepts connections and never responds.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         running = worker(
             SERENO_GRACE="1",
@@ -190,7 +190,7 @@ def test_a_worker_that_is_told_to_stop_does_not_wait_for_a_store(
             AWS_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
             AWS_ALLOW_HTTP="true",
             AWS_ACCESS_KEY_ID="id",
-            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106 - nobody checks it
+            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106 - never checked
             AWS_REGION="us-east-1",
         )
         job = one(connection, "select sereno.enqueue('sereno.archive_export')")
@@ -199,5 +199,5 @@ def test_a_worker_that_is_told_to_stop_does_not_wait_for_a_store(
         with asked:
             running.signal(signal.SIGTERM)
             running.process.wait(timeout=20)
-    assert state(connection, job) == "ready", "it goes on elsewhere"
+    assert state(connection, job) == "ready", "another worker can run it"
     assert places_of(connection) == {"moved": 1}

@@ -1,4 +1,4 @@
-"""The judge of the storm over limits sees what is wrong, and nothing else."""
+"""The checks of the limits fault test report violations, and nothing else."""
 
 import pytest
 
@@ -9,9 +9,9 @@ def made(job: int, begin: int, end: int) -> Run:
     return Run(job, 1, "work", "default", "", 1, 0.0, alone=False, begin=begin, end=end)
 
 
-def test_a_peak_is_how_many_were_in_at_once() -> None:
+def test_a_peak_is_the_most_concurrent_runs() -> None:
     assert peak([]) == 0
-    # Whoever begins when another ends was not in with it.
+    # A run that starts when another ends does not overlap with it.
     assert peak([made(1, 0, 10), made(2, 10, 20)]) == 1
     assert peak([made(1, 0, 10), made(2, 5, 20), made(3, 9, 11), made(4, 10, 11)]) == 3
 
@@ -27,11 +27,11 @@ def test_a_peak_is_how_many_were_in_at_once() -> None:
         ([0.0, 100.0, 100.0, 100.0], 0.1),
     ],
 )
-def test_an_excess_is_by_how_much_a_bucket_was_overdrawn(moments: list[float], early: float) -> None:
+def test_an_excess_is_the_overdraft_of_a_bucket(moments: list[float], early: float) -> None:
     assert excess(moments, per_second=10, burst=2) == pytest.approx(early)
 
 
-def test_disorder_is_what_overlaps_and_what_comes_back() -> None:
+def test_disorder_is_an_overlap_or_an_earlier_job() -> None:
     first, second, again = made(1, 0, 10), made(2, 10, 20), made(1, 20, 30)
     assert disorder([first, second]) == []
     assert disorder([first, made(2, 9, 20)]) == [(first, made(2, 9, 20))]

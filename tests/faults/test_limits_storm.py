@@ -1,7 +1,7 @@
-"""A storm over limits: processes killed, PostgreSQL restarted in immediate mode, the network cut and frozen.
+"""Fault test of limits: processes are killed, PostgreSQL crashes, the network is cut and frozen.
 
-No limit is exceeded at any moment, no order is broken, and when it is quiet again every slot is free. All of that is
-judged by what handlers wrote to logs of their own.
+No limit is ever exceeded, no order is broken, and afterwards every slot is free. All of that is checked with the logs
+of the handlers.
 """
 
 import os
@@ -34,7 +34,7 @@ ROUNDED = 0.001
 
 
 class LimitedWorker(WorkerProcess):
-    """`sereno worker` with the application of this storm."""
+    """`sereno worker` with the application of this test."""
 
     def __init__(self, url: str, log: Path) -> None:
         self.log = log
@@ -61,7 +61,7 @@ class LimitedWorker(WorkerProcess):
 
 @pytest.fixture
 def start(log: Path, own_server: tuple[EmbeddedPostgres, Path]) -> Iterator[Callable[..., LimitedWorker]]:
-    """Start workers; whatever is left of them is killed afterwards."""
+    """Start workers; kill those that are left afterwards."""
     started: list[LimitedWorker] = []
 
     def start_one(url: str = own_server[0].url, *, wait: bool = True) -> LimitedWorker:
@@ -78,7 +78,7 @@ def start(log: Path, own_server: tuple[EmbeddedPostgres, Path]) -> Iterator[Call
 
 
 def jobs(first: int, count: int) -> Iterator[NewJob]:
-    """So many of each task, mixed; the keys repeat."""
+    """Enqueue a number of jobs of each task, mixed, with repeated keys."""
     app = limited_app
     for n in range(first, first + count):
         yield app.two_at_once.job(f"a{n % 2}", n)
@@ -93,7 +93,7 @@ def jobs(first: int, count: int) -> Iterator[NewJob]:
 
 
 class Storm:
-    """What happens to the workers. Before each blow there is new work, and each one hits work that is under way."""
+    """The faults. Before each fault there are new jobs, and each fault hits running jobs."""
 
     def __init__(self, start: Callable[..., LimitedWorker], url: str, count: int) -> None:
         self.start = start
@@ -111,7 +111,7 @@ class Storm:
         self.made += [job.id for job in self.client.enqueue_many(list(jobs(len(self.made), self.count)))]
 
     def under_way(self, workers: Sequence[LimitedWorker]) -> list[int]:
-        """Processes of these that have a job right now; none that we know of while the database is away."""
+        """Return the processes that run a job now; none while the database is away."""
 
         def look(connection: psycopg.Connection) -> list[int]:
             rows = connection.execute(
@@ -127,12 +127,12 @@ class Storm:
         return self.watch.ask(lambda connection: int(one(connection, "select count(*) from sereno.history")), 0)
 
     def victims(self) -> list[tuple[int, LimitedWorker]]:
-        """Processes that have a job, each with its worker: one that has just ended belongs to none."""
+        """Return the processes that run a job, each with its worker; one that has just ended belongs to none."""
         found = self.under_way(self.workers)
         return [(process, worker) for worker in self.workers for process in worker.children() if process in found]
 
     def kill_one(self) -> None:
-        """A process at its work, or the worker that it belongs to with all its processes."""
+        """Kill a process that runs a job, or its whole worker."""
         wanted = self.finished() + self.chance.randint(0, 2 * self.count)
         self.enqueue()
         until(lambda: self.finished() >= wanted, patience=90)
@@ -145,7 +145,7 @@ class Storm:
         self.workers.append(self.start(wait=False))
 
     def trouble_the_network(self) -> None:
-        """A worker that is cut off, and then hears nothing any more, and then is gone."""
+        """Cut off a worker, freeze its connections, and kill it."""
         with Proxy.before(self.url) as proxy:
             worker = self.start(proxy.url)
             for trouble in (proxy.cut, proxy.freeze, worker.kill):
@@ -156,7 +156,7 @@ class Storm:
 
 
 @pytest.mark.parametrize(("count", "rounds", "kills"), [(4, 1, 6), pytest.param(60, 12, 8, marks=pytest.mark.storm)])
-def test_limits_and_orders_hold_in_a_storm(
+def test_limits_and_orders_hold_under_faults(
     start: Callable[..., LimitedWorker],
     own_server: tuple[EmbeddedPostgres, Path],
     log: Path,
@@ -191,7 +191,7 @@ def test_limits_and_orders_hold_in_a_storm(
 
 
 def assert_rested(connection: psycopg.Connection) -> None:
-    """Nothing is left to do, and nobody believes that there is."""
+    """Check that no job is left, and that no lane or limiter counts one."""
     assert one(connection, "select count(*) from sereno.jobs") == 0
     held = (
         "select count(*) from sereno.limiters, unnest(held) as id join sereno.jobs using (id) where state = 'running'"

@@ -1,7 +1,7 @@
-"""A storm over notifications: processes killed while they send, PostgreSQL restarted in immediate mode, the line cut.
+"""Fault test of notifications: processes are killed while they send, PostgreSQL crashes, the network is cut.
 
-What people got is judged by the log of the provider, a process of its own that nobody touches: whom it reached, how
-often, and never after the database knew that it had.
+The log of the provider, a process without faults, shows whom it reached and how often: exactly the right recipients,
+and never after the database had recorded the outcome.
 """
 
 import json
@@ -56,12 +56,12 @@ LEFT = """
          + (select count(*) from sereno.batches)
          + (select count(*) from sereno.jobs)
 """
-# A job that was killed waits for a minute; nobody here does.
+# A killed job waits for a minute before its retry; the test does not.
 HURRY = "update sereno.jobs set run_at = sereno.now() where state = 'scheduled' and crashes + failures > 0"
 
 
 class NotifiedWorker(WorkerProcess):
-    """`sereno worker` with the application of this storm."""
+    """`sereno worker` with the application of this test."""
 
     def __init__(self, url: str, log: Path, provider: str) -> None:
         self.log = log
@@ -88,7 +88,7 @@ class NotifiedWorker(WorkerProcess):
 
 @pytest.fixture
 def provider(log: Path) -> Iterator[str]:
-    """Its address; what it took is in the log."""
+    """Start the provider and return its URL; the messages that it accepted are in its log."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.faults.notified_app", str(log)],
         cwd=ROOT,
@@ -105,7 +105,7 @@ def provider(log: Path) -> Iterator[str]:
 def start(
     log: Path, provider: str, own_server: tuple[EmbeddedPostgres, Path]
 ) -> Iterator[Callable[..., NotifiedWorker]]:
-    """Start workers; whatever is left of them is killed afterwards."""
+    """Start workers; kill those that are left afterwards."""
     started: list[NotifiedWorker] = []
 
     def start_one(url: str = own_server[0].url) -> NotifiedWorker:
@@ -123,7 +123,7 @@ def start(
 
 
 def settle_in(url: str, count: int) -> None:
-    """Some want everything, some nothing, some on a condition; some cannot be reached, some twice."""
+    """Create recipients: subscribed, unsubscribed, with a condition, without an address, with two addresses."""
     prefer = app.recipients.prefer
     with psycopg.connect(url) as own:
         own.execute(WITNESS)
@@ -184,7 +184,7 @@ class Told:
 
 
 class Storm:
-    """What happens to the workers. Before each blow there is a new event, and each one hits somebody who is sending."""
+    """The faults. Before each fault there is a new event, and each fault hits a process that is sending."""
 
     def __init__(self, start: Callable[..., NotifiedWorker], url: str) -> None:
         self.start = start
@@ -204,7 +204,7 @@ class Storm:
             self.told.append(Told(event.notify(offer, subject=offer.code, conn=own), event.name, offer))
 
     def sending(self, workers: Sequence[NotifiedWorker]) -> list[int]:
-        """Processes of these that are sending right now, with new events while there is nothing to send."""
+        """Return the processes that are sending now; create new events while there is nothing to send."""
 
         def look(connection: psycopg.Connection) -> list[int]:
             pids = [pid for worker in workers for pid in worker.children()]
@@ -216,12 +216,12 @@ class Storm:
         return self.watch.ask(look, otherwise=[])
 
     def victims(self) -> list[tuple[int, NotifiedWorker]]:
-        """Processes that are sending, each with its worker: one that has just ended belongs to none."""
+        """Return the processes that are sending, each with its worker; one that has just ended belongs to none."""
         found = self.sending(self.workers)
         return [(process, worker) for worker in self.workers for process in worker.children() if process in found]
 
     def kill_one(self) -> None:
-        """A process that is sending, or the worker that it belongs to with all its processes."""
+        """Kill a process that is sending, or its whole worker."""
         self.tell()
         process, victim = self.chance.choice(until(self.victims, patience=90))
         if self.chance.random() < 0.6:
@@ -232,7 +232,7 @@ class Storm:
         self.workers.append(self.start())
 
     def trouble_the_line(self, proxy: Proxy, worker: NotifiedWorker) -> None:
-        """A worker that is cut off, and comes back, and then hears nothing any more, and is gone."""
+        """Cut off a worker, let it reconnect, freeze its connections, and kill it."""
         for trouble in (proxy.cut, proxy.freeze):
             self.tell()
             until(lambda: self.sending([worker]), patience=90)
@@ -242,7 +242,7 @@ class Storm:
 
 
 @pytest.mark.parametrize(("count", "rounds", "kills"), [(500, 1, 4), pytest.param(3000, 4, 8, marks=pytest.mark.storm)])
-def test_deliveries_keep_their_promises_in_a_storm(
+def test_deliveries_are_complete_and_not_repeated_under_faults(
     start: Callable[..., NotifiedWorker],
     own_server: tuple[EmbeddedPostgres, Path],
     log: Path,
@@ -281,7 +281,7 @@ def test_deliveries_keep_their_promises_in_a_storm(
 
 
 def assert_audiences_complete(connection: psycopg.Connection, told: list[Told], count: int) -> None:
-    """Exactly those who wanted it, by every address that was good, each once."""
+    """Check that exactly the subscribed recipients were notified, once by each active address."""
     found: dict[tuple[int, str], dict[int, list[str | None]]] = defaultdict(lambda: defaultdict(list))
     for event, channel, key, address in connection.execute(
         "select event_id, d.channel, r.key, a.address from sereno.deliveries d "
@@ -309,7 +309,7 @@ def assert_moves_legal(connection: psycopg.Connection) -> None:
 
 
 def assert_calls_accounted(connection: psycopg.Connection, log: Path) -> None:
-    """Nobody is told twice without a reason that was counted, and nobody after it was known that they had been."""
+    """Check that a message was repeated only for a counted reason, and never after its outcome was recorded."""
     calls: dict[int, list[tuple[float, str]]] = defaultdict(list)
     names: dict[str, int] = {}
     again: set[str] = set()

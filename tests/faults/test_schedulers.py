@@ -1,6 +1,6 @@
-"""Storms over schedules: schedulers killed, the database's clock set forwards and back, everybody on the same rows.
+"""Fault tests of schedules: schedulers are killed, the database's clock jumps, and all clients change the same rows.
 
-Afterwards every instant is accounted for exactly once: it made one job, one stood for it, or a row says why not.
+Afterwards every instant is accounted for exactly once: by its job, by a job that covers it, or by a skip with a reason.
 """
 
 import random
@@ -45,7 +45,7 @@ TIMES = ("times_in_order", "retry_never_early")
 
 @dataclass(frozen=True)
 class Rhythm:
-    """A rule whose instants are equally far apart, so that anybody can count them."""
+    """A rule with equidistant instants, which can be counted independently."""
 
     when: When
     step: timedelta
@@ -70,7 +70,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture
 def planted(database_url: str) -> Iterator[tuple[Sereno, dict[str, tuple[Rhythm, datetime]]]]:
-    """Every rhythm with every policy, and when each fires first; beside them some that count from the end of a run."""
+    """Create every rule with every policy, and some that count from the end of a run; return their first fires."""
     app = Sereno(database_url)
     yield app, plant(app)
     app.close()
@@ -93,7 +93,7 @@ def plant(app: Sereno) -> dict[str, tuple[Rhythm, datetime]]:
 
 
 def accounted(connection: Connection, first: dict[str, tuple[Rhythm, datetime]]) -> int:
-    """Walk over what is recorded of each schedule: no instant twice, none left out. Answers how many instants."""
+    """Check that no instant of any schedule is recorded twice or missing; return the number of instants."""
     recorded: dict[str, list[tuple[datetime, int]]] = defaultdict(list)
     for key, at, stands_for in connection.execute(
         "select key, planned_at, f.stands_for from sereno.fires f join sereno.schedules s on s.id = schedule_id "
@@ -113,7 +113,7 @@ def accounted(connection: Connection, first: dict[str, tuple[Rhythm, datetime]])
 
 
 def assert_once(connection: Connection) -> None:
-    """At most one job for an instant, and exactly one for each that was fired."""
+    """Check that each instant has at most one job, and each fired instant exactly one."""
     jobs = (
         "(select id, schedule_id, planned_at from sereno.jobs union all "
         "select id, schedule_id, planned_at from sereno.history) as made"
@@ -138,13 +138,13 @@ def assert_sound(connection: Connection) -> None:
 
 
 def settled_down(connection: Connection, overdue: float) -> bool:
-    """Nothing that should have been fired by now is waiting."""
+    """Return whether no due instant is waiting."""
     late = "select exists (select from sereno.schedules where next_run_at < sereno.now() - make_interval(secs => %s))"
     return not one(connection, late, overdue)
 
 
 def ended(connection: Connection) -> int:
-    """Runs that were begun because another one had ended."""
+    """Return the runs that started because another one had ended."""
     return int(one(connection, "select sum(fired) from sereno.schedules where key like 'end%%'"))
 
 
@@ -167,7 +167,7 @@ def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
             # Some of them are killed again before they have begun.
             workers.append(worker("--queue", "default=3", wait=chance.random() < 0.5))
         before = ended(connection)
-        # Twice forwards, then back by less than that; beyond twenty seconds, whoever led leads no more.
+        # Twice forwards, then back by less than that; a jump of more than twenty seconds ends the lease of the leader.
         jump = -chance.uniform(1, 40) if number % 3 == 1 else chance.uniform(0.5, 60)
         behind = max(0.0, behind - jump)
         advance(connection, jump)
@@ -192,7 +192,7 @@ def test_killed_schedulers_and_a_clock_that_jumps_fire_every_instant_once(
 
 @pytest.mark.parametrize("restarts", [3, pytest.param(40, marks=pytest.mark.storm)])
 @pytest.mark.timeout(3600)
-def test_a_database_that_loses_its_power_while_ticking_fires_every_instant_once(
+def test_a_database_crash_while_ticking_fires_every_instant_once(
     worker: Start, own_server: tuple[EmbeddedPostgres, Path], restarts: int
 ) -> None:
     server, directory = own_server
@@ -234,11 +234,11 @@ def fired(connection: Connection) -> int:
 
 @contextmanager
 def crowd(url: str, acts: list[Callable[[Connection, random.Random], object]]) -> Iterator[list[str]]:
-    """Everybody does the same thing over and over, on a connection of its own, until we are done; any error is ours.
+    """Run each action repeatedly in its own thread and connection until the block ends; raise any error.
 
     But for a ring, which is noted. Rows are locked in one order or not waited for, and still there may be one in some
-    ten thousand acts: SKIP LOCKED does wait when a row is replaced in the very moment in which it is looked at.
-    Whoever loses tries again.
+    ten thousand acts: SKIP LOCKED does wait when a row is replaced at the moment in which it is read.
+    The loser of a deadlock tries again.
     """
     enough = Event()
     rings: list[str] = []
@@ -266,10 +266,10 @@ def crowd(url: str, acts: list[Callable[[Connection, random.Random], object]]) -
 
 
 @pytest.mark.parametrize("seconds", [150, pytest.param(5000, marks=[pytest.mark.storm, pytest.mark.timeout(3600)])])
-def test_everybody_at_once_on_the_same_rows_loses_nothing(
+def test_concurrent_changes_of_the_same_rows_lose_nothing(
     planted: tuple[Sereno, dict[str, tuple[Rhythm, datetime]]], connection: Connection, seconds: int
 ) -> None:
-    """Ticks of several schedulers, runs that end, people who steer, programs that say everything again; time flies."""
+    """Several schedulers tick while runs end, operators change schedules, programs redeclare, and the clock moves."""
     app, first = planted
     schedules = list(app.schedules.list())
     owner = session(connection, tasks=("quick",), lease=10**6)
@@ -287,7 +287,7 @@ def test_everybody_at_once_on_the_same_rows_loses_nothing(
         if done:
             do(own, settlement.settle("succeed", owner, done))
 
-    def steer(own: Connection, chance: random.Random) -> None:
+    def change(own: Connection, chance: random.Random) -> None:
         own.execute(
             "update sereno.schedules set note = %s "
             "where key in (select key from sereno.schedules order by key for update)",
@@ -304,7 +304,7 @@ def test_everybody_at_once_on_the_same_rows_loses_nothing(
             **{name: getattr(row, name) for name in ("missed", "missed_limit", "max_lateness", "overlap")},
         )
 
-    with crowd(app.url, [tick, tick, tick, end_runs, work, work, steer, say_again]):
+    with crowd(app.url, [tick, tick, tick, end_runs, work, work, change, say_again]):
         for _ in range(seconds):
             advance(connection, 1)
             until(lambda: settled_down(connection, 3.0))

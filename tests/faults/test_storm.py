@@ -39,12 +39,12 @@ def fill(connection: psycopg.Connection, count: int) -> None:
 
 
 def done(connection: psycopg.Connection) -> int:
-    """How many have succeeded."""
+    """Return the number of succeeded jobs."""
     return int(one(connection, "select count(*) from sereno.history where state = 'succeeded'"))
 
 
 def started(connection: psycopg.Connection) -> object:
-    """What changes as long as any worker gets on: attempts begun, jobs ended, sessions opened."""
+    """Return figures that change while any worker makes progress: attempts started, jobs ended, sessions opened."""
     return (
         done(connection),
         one(connection, "select sum(attempt) from sereno.jobs"),
@@ -53,7 +53,7 @@ def started(connection: psycopg.Connection) -> object:
 
 
 def no_suspects(connection: psycopg.Connection) -> bool:
-    """Whether no job has met a death: the next one is then far from the third, which makes a dead letter of it."""
+    """Return whether no job has crashed yet: the third crash of a job would make it dead."""
     return bool(one(connection, "select count(*) = 0 from sereno.jobs where crashes > 0"))
 
 
@@ -92,7 +92,7 @@ def test_killed_workers_lose_nothing_and_every_effect_happens_once(
 
 
 class Producer(threading.Thread):
-    """Enqueues one job after the other; only what was acknowledged counts as accepted."""
+    """Enqueues one job after the other; only acknowledged jobs count as accepted."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_a_restarted_database_loses_nothing(
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.storm)])
-def test_a_cut_network_heals(
+def test_workers_recover_from_a_cut_network(
     worker: Start, database_url: str, connection: psycopg.Connection, log: Path, rounds: int
 ) -> None:
     with Proxy.before(database_url) as proxy:

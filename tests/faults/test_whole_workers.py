@@ -32,7 +32,7 @@ def app(database_url: str) -> Iterator[Sereno]:
 
 @pytest.fixture
 def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """A worker is added by `start`; whatever is left of it is ended afterwards."""
+    """`start` adds a worker; processes that are left are killed afterwards."""
     workers: list[subprocess.Popen[bytes]] = []
     yield workers
     for process in workers:
@@ -46,7 +46,7 @@ def start(workers: list["subprocess.Popen[bytes]"], database_url: str, tmp_path:
         **os.environ,
         "SERENO_DATABASE_URL": database_url,
         "SERENO_LEASE": "600",
-        "LEDGER": str(tmp_path / "ledger"),
+        "RUN_LOG": str(tmp_path / "run.log"),
         "SPARED": str(os.getpid()),
     }
     command = [sys.executable, "-m", "sereno", "worker", "tests.faults.family_app:app"]
@@ -65,10 +65,10 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
         until(lambda: worker.poll() is not None or state(connection, poison.id) == "dead", patience=120)  # noqa: B023
         if worker.poll() is None:
             break
-        # Nobody is left to say that it died; its lease would run out.
+        # No process is left to report the death; only the lease would expire.
         connection.execute("update sereno.sessions set lease_until = sereno.now() where state = 'alive'")
     until(lambda: all(state(connection, job.id) == "succeeded" for job in others))
-    assert (tmp_path / "ledger").read_text().split() == ["1", "2", "3"]
+    assert (tmp_path / "run.log").read_text().split() == ["1", "2", "3"]
     found = connection.execute("select crashes, reason from sereno.history_dead").fetchall()
     assert found == [(3, "crash loop: its worker died while it ran alone, 3 times")]
     # Began beside it, and once more as suspects beside it; on their last life they run with no other suspect.
@@ -79,10 +79,10 @@ def test_a_job_that_kills_whole_workers_is_dead_after_three_of_them(
 def test_isolated_processes_end_when_their_worker_is_killed(
     app: Sereno, connection: psycopg.Connection, started: list["subprocess.Popen[bytes]"], tmp_path: Path
 ) -> None:
-    """Also one whose handler never looks up: nothing goes on with a job that is another worker's by then."""
+    """Also one whose handler never yields: it must not continue a job that another worker has claimed by then."""
     app.enqueue_many([never_ends.job()])
     worker = start(started, app.url, tmp_path)
-    recorder = tmp_path / "ledger"
+    recorder = tmp_path / "run.log"
     until(lambda: recorder.exists() and recorder.read_text())
     family = [int(recorder.read_text())]
     while family[-1] != worker.pid:

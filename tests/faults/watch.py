@@ -1,4 +1,4 @@
-"""A look at a database that goes away and comes back."""
+"""Queries on a database that goes away and comes back."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Keeps its connection while it lasts: whoever looks often should not be a burden."""
+    """Reuses its connection while it lasts, because it queries often."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.Connection | None = None
 
     def ask(self, look: Callable[[psycopg.Connection], T], otherwise: T) -> T:
-        """What is seen; `otherwise` while the database is away."""
+        """Return the result; `otherwise` while the database is away."""
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=2)

@@ -1,4 +1,4 @@
-"""Who does what, what comes in and what goes out: found by bounded looks along indexes."""
+"""Attempts by worker, and arrivals and ends by queue, from bounded index scans."""
 
 import psycopg
 
@@ -14,7 +14,7 @@ from tests.facts import advance
 from tests.jobs.job_steps import decided, end, new, session, take
 
 
-def test_the_work_of_each_worker(connection: psycopg.Connection) -> None:
+def test_attempts_are_listed_by_worker(connection: psycopg.Connection) -> None:
     run(connection, transitions.enqueue([new() for _ in range(4)]))
     owner = session(connection)
     first, second, third = take(connection, owner, 3)
@@ -34,7 +34,7 @@ def test_the_work_of_each_worker(connection: psycopg.Connection) -> None:
     assert [row.outcome for row in run(connection, activity.work(300, 100))] == ["running"]
 
 
-def test_what_has_ended_is_found_along_indexes(connection: psycopg.Connection) -> None:
+def test_ended_attempts_are_found_by_index_scans(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome) "
         "select n, 1, 1, sereno.now(), sereno.now(), 'retry' from generate_series(1, 30000) as n"
@@ -51,7 +51,7 @@ def test_what_has_ended_is_found_along_indexes(connection: psycopg.Connection) -
     assert ("Seq Scan", "jobs") not in {(node["Node Type"], node.get("Relation Name")) for node in nodes(top)}
 
 
-def test_a_queue_empties_as_fast_as_more_goes_out_than_comes_in(connection: psycopg.Connection) -> None:
+def test_time_to_empty_follows_from_drain_and_arrival(connection: psycopg.Connection) -> None:
     run(connection, transitions.enqueue([new() for _ in range(120)]))
     advance(connection, 1200)
     assert run(connection, flow()).queues[0].seconds_to_empty is None
@@ -70,7 +70,7 @@ def test_a_queue_empties_as_fast_as_more_goes_out_than_comes_in(connection: psyc
     assert (found.arrival, found.arrived.exact, found.seconds_to_empty) == (16, True, None)
 
 
-def test_more_than_is_looked_at_is_said_to_be_more(connection: psycopg.Connection) -> None:
+def test_a_count_beyond_the_bound_is_marked_as_inexact(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.jobs (task, state, ready_seq) "
         "select 'work', 'ready', nextval('sereno.ready_seq') from generate_series(1, 10001)"

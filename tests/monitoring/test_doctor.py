@@ -1,4 +1,4 @@
-"""The doctor names what is wrong, and what helps."""
+"""The doctor reports each problem with a remedy."""
 
 import time
 
@@ -20,13 +20,13 @@ def _checks(manual: ManualWorker, *, settings: Settings | None = None, skew: flo
     return found
 
 
-def test_a_healthy_house(manual: ManualWorker) -> None:
+def test_a_healthy_system_has_no_findings(manual: ManualWorker) -> None:
     manual.worker()
     checks = _checks(manual)
     assert {name: check.message for name, check in checks.items() if check.level != "ok"} == {}
 
 
-def test_every_finding_says_what_helps(manual: ManualWorker) -> None:
+def test_every_finding_has_a_remedy(manual: ManualWorker) -> None:
     manual.dead()
     manual.enqueue(queue="alone")
     checks = _checks(manual, skew=60)
@@ -35,7 +35,7 @@ def test_every_finding_says_what_helps(manual: ManualWorker) -> None:
     assert [check.name for check in bad if not check.remedy] == []
 
 
-def test_no_worker_and_unserved_queues(manual: ManualWorker) -> None:
+def test_missing_workers_and_unserved_queues_are_reported(manual: ManualWorker) -> None:
     manual.enqueue(queue="alone")
     checks = _checks(manual)
     assert checks["workers"].level == "warn"
@@ -43,7 +43,7 @@ def test_no_worker_and_unserved_queues(manual: ManualWorker) -> None:
     assert "'alone'" in checks["queues"].message
 
 
-def test_a_task_that_nobody_knows_is_named(manual: ManualWorker) -> None:
+def test_an_unknown_task_is_reported(manual: ManualWorker) -> None:
     manual.worker(tasks=["other"])
     manual.enqueue()
     check = _checks(manual)["tasks"]
@@ -51,7 +51,7 @@ def test_a_task_that_nobody_knows_is_named(manual: ManualWorker) -> None:
     assert "'greet' (queue 'default')" in check.message
 
 
-def test_the_schema_is_missing_or_behind(manual: ManualWorker) -> None:
+def test_a_missing_or_outdated_schema_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute("delete from sereno.migrations where number = 3")
     assert _checks(manual)["schema"].level == "fail"
     manual.connection.execute("drop schema sereno cascade")
@@ -60,31 +60,33 @@ def test_the_schema_is_missing_or_behind(manual: ManualWorker) -> None:
     assert "sereno migrate" in check.remedy
 
 
-def test_commits_that_are_not_durable(manual: ManualWorker) -> None:
+def test_asynchronous_commits_are_reported(manual: ManualWorker) -> None:
     name = manual.connection.info.dbname
     manual.connection.execute(f"alter database {name} set synchronous_commit = off")
     assert _checks(manual)["durability"].level == "warn"
 
 
-def test_a_moved_clock(manual: ManualWorker) -> None:
+def test_a_moved_clock_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute("insert into sereno.clock (ahead) values ('1 hour')")
     assert _checks(manual)["time"].level == "warn"
 
 
 @pytest.mark.parametrize("skew", [-7230.0, 7230.0])
-def test_clocks_that_differ(manual: ManualWorker, skew: float) -> None:
+def test_clock_skew_is_reported(manual: ManualWorker, skew: float) -> None:
     check = _checks(manual, skew=skew)["clocks"]
     assert check.level == "warn"
     assert "is 2 h " in check.message
 
 
-def test_a_session_that_nobody_buried(manual: ManualWorker) -> None:
+def test_an_expired_session_is_reported(manual: ManualWorker) -> None:
     manual.worker()
     manual.connection.execute("update sereno.sessions set lease_until = now() - interval '1 minute'")
     assert _checks(manual)["sessions"].level == "fail"
 
 
-def test_an_old_transaction_is_named(manual: ManualWorker, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_transaction_is_reported(
+    manual: ManualWorker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sereno.monitoring.doctor.LONG_TRANSACTION", 0.0)
     with psycopg.connect(database_url, application_name="metabase") as other:
         other.execute("select 1")
@@ -93,7 +95,7 @@ def test_an_old_transaction_is_named(manual: ManualWorker, database_url: str, mo
     assert "pg_terminate_backend" in check.remedy
 
 
-def test_history_partitions_that_are_missing_or_were_late(manual: ManualWorker) -> None:
+def test_missing_and_late_history_partitions_are_reported(manual: ManualWorker) -> None:
     manual.connection.execute("insert into sereno.clock (ahead) values ('7 days')")
     manual.worker()
     assert "tomorrow" in _checks(manual)["history"].message
@@ -108,7 +110,7 @@ def test_history_partitions_that_are_missing_or_were_late(manual: ManualWorker) 
     assert "default partition" in _checks(manual)["history"].message
 
 
-def test_dead_letters_are_worth_a_word(manual: ManualWorker) -> None:
+def test_dead_jobs_are_reported(manual: ManualWorker) -> None:
     manual.dead()
     assert _checks(manual)["dead letters"].level == "warn"
 

@@ -1,4 +1,4 @@
-"""The doctor looks at limits: unknown, closed for long, an order that stands still, wake-ups that nobody reads."""
+"""The doctor checks limits: unknown ones, closed ones, blocked orders and unread wake-ups."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def claimer(connection: Connection) -> Claimer:
     return Claimer(connection)
 
 
-def test_limits_that_are_well(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_healthy_limits_have_no_findings(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "l", Rate(1, per="1h"))
     put(connection, keys(("l", "k"), order="o", blocks=True), 3)
     claimer.take()
@@ -36,7 +36,7 @@ def test_limits_that_are_well(app: Sereno, connection: Connection, claimer: Clai
     assert not {"orders", "wake-ups"} & set(checks)
 
 
-def test_jobs_wait_for_a_limit_that_nobody_declared(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_an_undeclared_limit_is_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     put(connection, keys(("lost", "k")))
     claimer.take()
     check = found(connection, app)["limits"]
@@ -45,7 +45,7 @@ def test_jobs_wait_for_a_limit_that_nobody_declared(app: Sereno, connection: Con
     assert "sereno limit set lost" in check.remedy
 
 
-def test_a_limit_that_is_closed_for_long(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_closed_for_long_is_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     set_limit(connection, "ifood", Rate(100))
     put(connection, keys(("ifood", "k")))
     do(connection, limits.close("ifood", "k", 60))
@@ -57,7 +57,7 @@ def test_a_limit_that_is_closed_for_long(app: Sereno, connection: Connection, cl
     assert "sereno limit open ifood" in check.remedy
 
 
-def test_an_order_behind_a_dead_letter(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_an_order_blocked_by_a_dead_job_is_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, _ = put(connection, keys(order="acct", blocks=True), 2)
     claimer.wake()
     claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
@@ -68,7 +68,7 @@ def test_an_order_behind_a_dead_letter(app: Sereno, connection: Connection, clai
     assert "orders" not in found(connection, app)
 
 
-def test_wake_ups_that_nobody_reads(app: Sereno, connection: Connection) -> None:
+def test_unread_wake_ups_are_reported(app: Sereno, connection: Connection) -> None:
     connection.execute(
         "insert into sereno.lane_wakes (lane, queue, priority, ready_seq) "
         "select 1, 'default', 5, n from generate_series(1, %s) as n",

@@ -1,4 +1,4 @@
-"""The doctor looks at schedules: does anybody keep time, and is anything out of the way."""
+"""The doctor checks schedules: a live scheduler, its delay, and parked schedules."""
 
 import psycopg
 
@@ -12,7 +12,7 @@ def found(connection: psycopg.Connection, app: Sereno) -> dict[str, Check]:
     return {check.name: check for check in run(connection, doctor(app.settings))}
 
 
-def test_nothing_to_fire_is_well(app: Sereno, connection: psycopg.Connection) -> None:
+def test_no_schedules_are_no_problem(app: Sereno, connection: psycopg.Connection) -> None:
     checks = found(connection, app)
     assert checks["scheduler"].level == "ok"
     assert "schedules" not in checks
@@ -27,7 +27,7 @@ def test_schedules_without_a_scheduler_are_a_failure(app: Sereno, connection: ps
     assert "sereno scheduler" in found(connection, app)["scheduler"].remedy
 
 
-def test_what_the_engine_does_for_itself_is_not_missed(app: Sereno, connection: psycopg.Connection) -> None:
+def test_schedules_of_the_engine_are_not_missed(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(name="sereno.sweep")
     def work() -> None: ...
 
@@ -46,7 +46,7 @@ def test_a_scheduler_that_falls_behind_and_a_parked_schedule(app: Sereno, connec
     advance(connection, 3700)
     connection.execute(
         "insert into sereno.leases (name, holder, since, until) "
-        "values ('scheduler', 'somebody', sereno.now(), sereno.now() + interval '1 minute')"
+        "values ('scheduler', 'host:1:abc', sereno.now(), sereno.now() + interval '1 minute')"
     )
     checks = found(connection, app)
     assert (checks["scheduler"].level, checks["schedules"].level) == ("warn", "warn")

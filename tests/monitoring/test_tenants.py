@@ -1,4 +1,4 @@
-"""Tenants: what each takes of the whole, hour by hour, and how one of them stands."""
+"""Tenants: the share of each in the total work, by hour, and the state of one."""
 
 import psycopg
 import pytest
@@ -21,7 +21,7 @@ def worked(connection: psycopg.Connection, *jobs: tuple[str | None, str, float])
     run(connection, minute_stats.add(tally))
 
 
-def test_the_share_is_of_all_that_was_done(connection: psycopg.Connection) -> None:
+def test_the_share_is_of_all_work(connection: psycopg.Connection) -> None:
     worked(connection, ("ann", "succeeded", 6.0), ("ann", "dead", 2.0), ("bob", "succeeded", 1.0), (None, "dead", 1.0))
     found = run(connection, tenants.list_tenants())
     assert [(each.tenant, each.ended, each.failed, each.share) for each in found] == [
@@ -34,7 +34,7 @@ def test_the_share_is_of_all_that_was_done(connection: psycopg.Connection) -> No
     assert run(connection, tenants.list_tenants()) == []
 
 
-def test_hours_of_those_who_had_most(connection: psycopg.Connection) -> None:
+def test_hours_cover_the_tenants_with_most_work(connection: psycopg.Connection) -> None:
     worked(connection, ("ann", "succeeded", 6.0), ("bob", "succeeded", 3.0))
     advance(connection, 3600)
     worked(connection, ("ann", "succeeded", 1.0), (None, "succeeded", 4.0))
@@ -43,7 +43,7 @@ def test_hours_of_those_who_had_most(connection: psycopg.Connection) -> None:
     assert [each.at.minute for each in found] == [0, 0, 0, 0]
 
 
-def test_how_one_stands(app: Sereno, connection: psycopg.Connection) -> None:
+def test_details_of_one_tenant(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task(concurrency=Limit(2, key="{tenant}", name="two"))
     def work() -> None: ...
 
@@ -57,11 +57,11 @@ def test_how_one_stands(app: Sereno, connection: psycopg.Connection) -> None:
     assert (found.states, found.figures) == ({"ready": 2}, None)
     assert [(limiter.name, limiter.numbers, limiter.taken) for limiter in found.limiters] == [("two", {"slots": 2}, 0)]
     assert [line.weight for line in run(connection, tenants.list_tenants())] == [3.0]
-    nobody = run(connection, tenants.show("zed"))
-    assert (nobody.standing.paused_at, nobody.states, nobody.limiters) == (None, {}, found.limiters)
+    unknown = run(connection, tenants.show("zed"))
+    assert (unknown.standing.paused_at, unknown.states, unknown.limiters) == (None, {}, found.limiters)
 
 
-def test_how_many_a_failure_hit(connection: psycopg.Connection) -> None:
+def test_tenants_of_a_failure_are_counted(connection: psycopg.Connection) -> None:
     connection.execute(
         "insert into sereno.error_hours (fingerprint, hour, tenant, count) "
         "select 'a', date_trunc('hour', sereno.now(), 'UTC') - h * interval '1 hour', t, 1 "
@@ -71,7 +71,7 @@ def test_how_many_a_failure_hit(connection: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("since", [0, -1, 8 * 86400.0, float("nan"), float("inf")])
-def test_a_span_is_one_that_is_kept(connection: psycopg.Connection, since: float) -> None:
+def test_a_span_beyond_the_retention_is_refused(connection: psycopg.Connection, since: float) -> None:
     for operation in (tenants.list_tenants, tenants.hours):
         with pytest.raises(InvalidArguments):
             run(connection, operation(since=since))

@@ -1,4 +1,4 @@
-"""Every promise is planted broken once, and named."""
+"""Each invariant is violated once and reported."""
 
 import psycopg
 import pytest
@@ -44,7 +44,7 @@ def _copy_of_history(manual: ManualWorker, job_id: int, **changes: str) -> None:
     )
 
 
-def test_a_house_in_use_keeps_every_promise(manual: ManualWorker) -> None:
+def test_a_system_in_use_violates_nothing(manual: ManualWorker) -> None:
     session = manual.worker()
     manual.enqueue(unique_key="k")
     manual.enqueue(delay="1h")
@@ -76,7 +76,7 @@ def test_a_running_job_of_a_dead_session(manual: ManualWorker, change: str) -> N
     assert _broken(manual) == {"orphaned": [job_id]}
 
 
-def test_a_session_that_has_just_died_is_given_time(manual: ManualWorker) -> None:
+def test_a_session_that_has_just_died_is_tolerated(manual: ManualWorker) -> None:
     manual.worker()
     manual.enqueue()
     manual.claim(1)
@@ -84,7 +84,7 @@ def test_a_session_that_has_just_died_is_given_time(manual: ManualWorker) -> Non
     assert _broken(manual) == {}
 
 
-def test_alive_and_finished(manual: ManualWorker) -> None:
+def test_a_live_and_finished_job_is_reported(manual: ManualWorker) -> None:
     job_id = manual.dead()
     manual.connection.execute(
         "insert into sereno.jobs (id, task, state, ready_seq, attempt) values (%s, 'greet', 'ready', 1, 1)", [job_id]
@@ -105,7 +105,7 @@ def _attempt(manual: ManualWorker, job_id: int, number: int, *, ended: str = "no
     )
 
 
-def test_an_attempt_of_a_live_job_that_has_not_been(manual: ManualWorker) -> None:
+def test_an_attempt_beyond_the_current_one_is_reported(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     _attempt(manual, job_id, 1)
     assert _broken(manual) == {"attempts_of_live_jobs": [job_id]}
@@ -137,19 +137,19 @@ def test_an_attempt_that_is_recorded_on_two_days(manual: ManualWorker) -> None:
 
 
 @pytest.mark.parametrize("state", ["'ready', session_id = 1", "'running', session_id = null"])
-def test_a_session_where_none_belongs(manual: ManualWorker, state: str) -> None:
+def test_a_waiting_job_with_a_session_is_reported(manual: ManualWorker, state: str) -> None:
     job_id = manual.enqueue()
     _free_of_constraints(manual).execute(f"update sereno.jobs set state = {state}")
     assert _broken(manual)["sessions_of_jobs"] == [job_id]
 
 
-def test_ready_without_a_place(manual: ManualWorker) -> None:
+def test_a_ready_job_without_a_position_is_reported(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     _free_of_constraints(manual).execute("update sereno.jobs set ready_seq = null")
     assert _broken(manual) == {"ready_order": [job_id]}
 
 
-def test_a_state_that_is_none(manual: ManualWorker) -> None:
+def test_an_unknown_state_is_reported(manual: ManualWorker) -> None:
     job_id = manual.enqueue()
     _free_of_constraints(manual).execute("update sereno.jobs set state = 'lost'")
     assert _broken(manual) == {"known_states": [job_id]}
@@ -164,7 +164,7 @@ def test_two_live_jobs_with_one_key(manual: ManualWorker) -> None:
     assert _broken(manual) == {"unique_live_keys": [first]}
 
 
-def test_a_kept_key_that_points_to_two(manual: ManualWorker) -> None:
+def test_a_stored_key_of_two_jobs_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute("alter table sereno.unique_keys drop constraint unique_keys_key")
     manual.connection.execute(
         "insert into sereno.unique_keys values ('t', 'k', null, 1, 'infinity'), ('t', 'k', null, 2, 'infinity')"
@@ -207,14 +207,14 @@ def test_an_early_retry(manual: ManualWorker) -> None:
 
 
 @pytest.mark.parametrize("table", ["steps", "progress"])
-def test_what_a_job_left_behind(manual: ManualWorker, table: str) -> None:
-    """They end in the transaction that ends the job, so there is no time in which they may be left."""
+def test_steps_and_progress_of_an_ended_job_are_reported(manual: ManualWorker, table: str) -> None:
+    """They are deleted in the transaction that ends the job, so no tolerance is needed."""
     values = "(77, 'charged', 1, 'null', now())" if table == "steps" else "(77, 1, 0.5, null, now())"
     manual.connection.execute(f"insert into sereno.{table} values {values}")
     assert _broken(manual) == {"side_rows": [77]}
 
 
-def test_a_schema_that_is_not_ours(manual: ManualWorker) -> None:
+def test_a_changed_migration_is_reported(manual: ManualWorker) -> None:
     manual.connection.execute("update sereno.migrations set checksum = 'x' where number = 2")
     assert _broken(manual) == {"schema_checksum": [2]}
 
@@ -234,7 +234,7 @@ def test_the_window_bounds_what_is_read(manual: ManualWorker) -> None:
     assert _broken(manual, window=None) == {"dead_with_reason": [old]}
 
 
-def test_it_can_change_nothing(manual: ManualWorker) -> None:
+def test_verify_is_read_only(manual: ManualWorker) -> None:
     operation = verify(lease=30.0)
     with manual.app.database.connection() as connection, connection.transaction():
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every promise about limits is planted broken once, and named; a real run keeps them all."""
+"""Each invariant of limits is violated once and reported; a real run violates none."""
 
 import asyncio
 from typing import Any
@@ -30,13 +30,13 @@ def claimer(connection: Connection) -> Claimer:
 
 
 def _limit(connection: Connection, name: str, limit: Limit | Rate, queue: str | None = None) -> None:
-    """A limit that has been there for long."""
+    """Create a limit that has existed for long."""
     set_limit(connection, name, limit, queue)
     connection.execute("update sereno.limits set changed_at = changed_at - interval '1 hour'")
 
 
 def _run_by_force(connection: Connection, claimer: Claimer, job_id: int) -> None:
-    """As a worker with a mistake in it would."""
+    """Claim as a faulty worker would."""
     connection.execute(
         "update sereno.jobs set state = 'running', session_id = %s, attempt = attempt + 1, claimed_at = sereno.now(), "
         "ready_seq = null where id = %s",
@@ -44,7 +44,7 @@ def _run_by_force(connection: Connection, claimer: Claimer, job_id: int) -> None
     )
 
 
-def test_limits_in_use_break_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_limits_in_use_violate_nothing(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "slots", Limit(2))
     _limit(connection, "rate", Rate(5))
     _limit(connection, "queue", Limit(5), queue="default")
@@ -52,7 +52,7 @@ def test_limits_in_use_break_nothing(app: Sereno, connection: Connection, claime
         put(connection, keys(("slots", f"k{n % 2}"), ("rate", ""), fair=f"t{n % 3}"), 2)
         put(connection, keys(order=f"o{n % 2}", blocks=True))
     put(connection, None, 3)
-    put(connection, keys(("nobody", "")), delay="1h")
+    put(connection, keys(("unknown", "")), delay="1h")
     assert broken(app, None) == {}
     endings = [
         Settlement("retry", error=describe(OSError("x"))),
@@ -72,7 +72,9 @@ def test_limits_in_use_break_nothing(app: Sereno, connection: Connection, claime
 
 
 @pytest.mark.parametrize("of_queue", [False, True])
-def test_more_run_than_there_are_slots(app: Sereno, connection: Connection, claimer: Claimer, of_queue: bool) -> None:
+def test_more_running_jobs_than_slots_are_reported(
+    app: Sereno, connection: Connection, claimer: Claimer, of_queue: bool
+) -> None:
     _limit(connection, "l", Limit(2), queue="default" if of_queue else None)
     ids = put(connection, None if of_queue else keys(("l", "k")), 3)
     assert claimer.take() == ids[:2]
@@ -84,7 +86,7 @@ def test_more_run_than_there_are_slots(app: Sereno, connection: Connection, clai
     assert broken(app) == {"limits_kept": [ids[0]]}
 
 
-def test_a_limit_that_was_lowered_is_given_time(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_lowered_limit_is_tolerated(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "l", Limit(3))
     ids = put(connection, keys(("l", "k")), 3)
     assert claimer.take() == ids
@@ -98,7 +100,7 @@ def test_a_limit_that_was_lowered_is_given_time(app: Sereno, connection: Connect
 
 @pytest.mark.parametrize("how", ["set held = '{}'", "gone"])
 @pytest.mark.parametrize("what", ["limit", "order", "queue"])
-def test_a_running_job_that_nobody_counts(
+def test_an_uncounted_running_job_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer, what: str, how: str
 ) -> None:
     _limit(connection, "l", Limit(2), queue="default" if what == "queue" else None)
@@ -109,7 +111,7 @@ def test_a_running_job_that_nobody_counts(
     assert broken(app) == {"slots_counted": [job]}
 
 
-def test_a_limit_that_came_later_did_not_count(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_limit_created_after_the_claim_is_tolerated(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     (job,) = put(connection, keys(fair="t1"))
     assert claimer.take() == [job]
     advance(connection, 60)
@@ -118,7 +120,7 @@ def test_a_limit_that_came_later_did_not_count(app: Sereno, connection: Connecti
 
 
 @pytest.mark.parametrize("what", ["limit", "order"])
-def test_a_slot_held_by_a_job_that_does_not_pass(
+def test_a_slot_held_by_a_job_without_that_limit_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer, what: str
 ) -> None:
     _limit(connection, "l", Limit(2))
@@ -131,7 +133,7 @@ def test_a_slot_held_by_a_job_that_does_not_pass(
     assert broken(app) == {"slots_not_leaked": [second]}
 
 
-def test_a_slot_named_by_a_job_that_ended_is_free(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_slot_of_an_ended_job_is_free(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     _limit(connection, "l", Limit(2))
     put(connection, keys(("l", "a")))
     claimer.wake()
@@ -141,7 +143,7 @@ def test_a_slot_named_by_a_job_that_ended_is_free(app: Sereno, connection: Conne
 
 
 @pytest.mark.parametrize("how", ["asleep", "unknown"])
-def test_a_ready_job_that_its_lane_does_not_know(
+def test_a_ready_job_unknown_to_its_lane_is_reported(
     app: Sereno, connection: Connection, claimer: Claimer, how: str
 ) -> None:
     put(connection, keys(fair="t2"), 2)
@@ -159,7 +161,9 @@ def test_a_ready_job_that_its_lane_does_not_know(
     assert broken(app) == {}
 
 
-def test_somebody_waits_and_nobody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_waiting_lane_without_a_planned_check_is_reported(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     _limit(connection, "l", Limit(1))
     _, second = put(connection, keys(("l", "k")), 2)
     claimer.take()
@@ -170,7 +174,9 @@ def test_somebody_waits_and_nobody_will_look(app: Sereno, connection: Connection
     assert broken(app) == {"waits_are_looked_at": [second]}
 
 
-def test_the_head_of_an_order_waits_and_nobody_will_look(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_a_waiting_head_of_an_order_without_a_planned_check_is_reported(
+    app: Sereno, connection: Connection, claimer: Claimer
+) -> None:
     head, _ = put(connection, keys(order="k"), 2)
     claimer.wake()
     connection.execute("update sereno.lanes set waits_for = order_id")
@@ -179,7 +185,7 @@ def test_the_head_of_an_order_waits_and_nobody_will_look(app: Sereno, connection
     assert "waits_are_looked_at" not in broken(app)
 
 
-def test_two_of_an_order_at_once(app: Sereno, connection: Connection, claimer: Claimer) -> None:
+def test_two_running_jobs_of_an_order_are_reported(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second = put(connection, keys(order="k"), 2)
     assert claimer.take() == [head]
     _run_by_force(connection, claimer, second)
@@ -188,7 +194,9 @@ def test_two_of_an_order_at_once(app: Sereno, connection: Connection, claimer: C
 
 
 @pytest.mark.parametrize("tried", [True, False])
-def test_one_of_an_order_before_its_head(app: Sereno, connection: Connection, claimer: Claimer, tried: bool) -> None:
+def test_a_job_running_before_the_head_of_its_order_is_reported(
+    app: Sereno, connection: Connection, claimer: Claimer, tried: bool
+) -> None:
     (head,) = put(connection, keys(order="k"), delay="0" if tried else "10m")
     (second,) = put(connection, keys(order="k"))
     if tried:
@@ -202,9 +210,7 @@ def test_one_of_an_order_before_its_head(app: Sereno, connection: Connection, cl
     assert broken(app)["orders_kept"] == [second]
 
 
-def test_a_dead_letter_that_was_sent_back_is_no_head_that_was_overtaken(
-    app: Sereno, connection: Connection, claimer: Claimer
-) -> None:
+def test_a_retried_dead_job_is_not_an_overtaken_head(app: Sereno, connection: Connection, claimer: Claimer) -> None:
     head, second = put(connection, keys(order="k"), 2)
     claimer.wake()
     claimer.finish(claimer.claim().jobs, Settlement("dead", reason="failed", error=describe(OSError("x")), failed=1))
@@ -214,7 +220,7 @@ def test_a_dead_letter_that_was_sent_back_is_no_head_that_was_overtaken(
     assert broken(app) == {}
 
 
-async def test_a_run_under_limits_leaves_every_promise_whole(app: Sereno, connection: Connection) -> None:
+async def test_a_run_under_limits_violates_no_invariant(app: Sereno, connection: Connection) -> None:
     app.queue("default", concurrency=Limit(6))
     failed: set[int] = set()
 

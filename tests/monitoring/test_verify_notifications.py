@@ -1,4 +1,4 @@
-"""Every promise about notifications is planted broken once, and named; a real run keeps them all."""
+"""Each invariant of notifications is violated once and reported; a real run violates none."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
 
 @pytest.fixture
 def event(connection: Connection) -> int:
-    """Of which everybody was told long ago."""
+    """Insert an event that was matched long ago."""
     found: int = one(
         connection,
         "insert into sereno.events (type, payload, channels, due_at, matched_at) "
@@ -32,7 +32,7 @@ def event(connection: Connection) -> int:
 
 @pytest.fixture
 def delivery(app: Sereno, connection: Connection, event: int) -> int:
-    """One that waits, and is not overdue yet."""
+    """Insert a pending delivery that is not overdue."""
     app.recipients.upsert("u", {"pager": "a"})
     found: int = one(
         connection,
@@ -65,9 +65,9 @@ def _put_job(connection: Connection, task: str, args: str) -> int:
     return found
 
 
-async def test_notifications_in_use_break_nothing(app: Sereno, connection: Connection) -> None:
+async def test_notifications_in_use_violate_nothing(app: Sereno, connection: Connection) -> None:
     class Asked(Pager):
-        """It can be asked what became of a message."""
+        """A channel that supports receipts."""
 
         receipts_after = 900.0
 
@@ -93,7 +93,7 @@ async def test_notifications_in_use_break_nothing(app: Sereno, connection: Conne
     assert broken(app, None) == {}
 
 
-def test_an_event_without_an_audience_that_nobody_looks_for(app: Sereno, connection: Connection, event: int) -> None:
+def test_an_unmatched_event_without_a_job_is_reported(app: Sereno, connection: Connection, event: int) -> None:
     connection.execute("update sereno.events set matched_at = null")
     assert broken(app) == {"events_matched": [event]}
     _put_job(connection, "sereno.fan_out", '{"event": 0}')
@@ -102,7 +102,7 @@ def test_an_event_without_an_audience_that_nobody_looks_for(app: Sereno, connect
     assert broken(app) == {}
 
 
-def test_an_event_that_has_just_become_due_is_given_time(app: Sereno, connection: Connection, event: int) -> None:
+def test_an_event_that_has_just_become_due_is_tolerated(app: Sereno, connection: Connection, event: int) -> None:
     connection.execute("update sereno.events set matched_at = null, due_at = sereno.now() - interval '9 minutes'")
     assert broken(app) == {}
     advance(connection, 120)
@@ -140,14 +140,16 @@ def test_a_constraint_that_lets_two_without_an_address_pass(app: Sereno, connect
         ("state = 'dead'", "reason = '9 tries'"),
     ],
 )
-def test_a_state_that_does_not_fit(app: Sereno, connection: Connection, delivery: int, wrong: str, right: str) -> None:
+def test_an_inconsistent_state_is_reported(
+    app: Sereno, connection: Connection, delivery: int, wrong: str, right: str
+) -> None:
     connection.execute(f"update sereno.deliveries set {wrong}".encode())
     assert broken(app) == {"deliveries_legal": [delivery]}
     connection.execute(f"update sereno.deliveries set {right}".encode())
     assert broken(app) == {}
 
 
-def test_an_address_that_was_refused_and_is_still_used(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_a_refused_address_that_is_active_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     advance(connection, 60)
     connection.execute("update sereno.deliveries set state = 'invalid', changed_at = sereno.now()")
     assert broken(app) == {"deliveries_legal": [delivery]}
@@ -159,7 +161,7 @@ def test_an_address_that_was_refused_and_is_still_used(app: Sereno, connection: 
     assert broken(app) == {}
 
 
-def test_a_delivery_whose_sender_is_gone(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_a_delivery_whose_job_is_gone_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     job = _put_job(connection, "sereno.deliver", '{"channel": "pager", "account": ""}')
     connection.execute("update sereno.deliveries set state = 'sending', job_id = %s", [job])
     connection.execute("update sereno.batches set job_id = %s, taken_at = sereno.now()", [job])
@@ -171,7 +173,7 @@ def test_a_delivery_whose_sender_is_gone(app: Sereno, connection: Connection, de
     assert broken(app) == {}
 
 
-def test_a_delivery_that_is_due_and_that_nobody_will_send(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_an_overdue_delivery_without_a_job_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     advance(connection, 3600)
     assert broken(app) == {"pending_has_a_job": [delivery]}
     _put_job(connection, "sereno.deliver", '{"channel": "email", "account": ""}')
@@ -193,7 +195,7 @@ def test_a_paused_channel_holds_its_deliveries(
     assert broken(app) == ({} if holds else {"pending_has_a_job": [delivery]})
 
 
-def test_a_receipt_that_nobody_asks_for(app: Sereno, connection: Connection, delivery: int) -> None:
+def test_a_receipt_without_a_polling_job_is_reported(app: Sereno, connection: Connection, delivery: int) -> None:
     connection.execute("update sereno.deliveries set state = 'sent', sent_at = sereno.now(), receipt_at = sereno.now()")
     connection.execute("update sereno.batches set purpose = 'ask', ends_at = sereno.now() + interval '1 day'")
     assert broken(app) == {}
@@ -207,9 +209,7 @@ def test_a_receipt_that_nobody_asks_for(app: Sereno, connection: Connection, del
 
 
 @pytest.mark.parametrize("wrong", ["set state = 'failed'", "set recipient_id = recipient_id + 1", "gone"])
-def test_a_row_of_an_inbox_that_was_never_delivered(
-    app: Sereno, connection: Connection, delivery: int, wrong: str
-) -> None:
+def test_an_undelivered_inbox_entry_is_reported(app: Sereno, connection: Connection, delivery: int, wrong: str) -> None:
     connection.execute("update sereno.deliveries set channel = 'in_app', state = 'delivered', sent_at = sereno.now()")
     row = one(
         connection,

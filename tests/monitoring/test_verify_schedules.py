@@ -1,4 +1,4 @@
-"""Every promise about schedules is planted broken once, and named."""
+"""Each invariant of schedules is violated once and reported."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def broken(app: Sereno, window: int | None = 1000) -> dict[str, list[int]]:
 
 
 def leads(connection: Connection, seconds: float = 3600) -> None:
-    """Somebody has led for this long, and its lease is good."""
+    """Insert a scheduler that has led for this long, with a valid lease."""
     connection.execute(
         "insert into sereno.leases (name, holder, since, until) "
         "values ('scheduler', 'here', sereno.now() - make_interval(secs => %s), sereno.now() + interval '1 minute')",
@@ -33,7 +33,7 @@ def leads(connection: Connection, seconds: float = 3600) -> None:
 
 @pytest.fixture
 def fired(manual: ManualWorker) -> tuple[int, int]:
-    """A schedule that has fired once: its id, and that of its job."""
+    """Return the id of a schedule that has fired once, and the id of its job."""
     greet = manual.app.new_job("greet", b'{"name": "Ada"}')
     made = manual.app.schedules.upsert("k", greet, Every("1h"))
     advance(manual.connection, 3601)
@@ -41,7 +41,7 @@ def fired(manual: ManualWorker) -> tuple[int, int]:
     return made.id, one(manual.connection, "select id from sereno.jobs")
 
 
-def test_schedules_in_use_keep_every_promise(manual: ManualWorker) -> None:
+def test_schedules_in_use_violate_nothing(manual: ManualWorker) -> None:
     greet = manual.app.new_job("greet", b'{"name": "Ada"}')
     schedules = manual.app.schedules
     for overlap in ("skip", "allow", "queue_one", "cancel_previous"):
@@ -64,7 +64,7 @@ def test_schedules_in_use_keep_every_promise(manual: ManualWorker) -> None:
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_two_jobs_for_one_fire(manual: ManualWorker, fired: tuple[int, int], finished: bool) -> None:
+def test_two_jobs_for_one_fire_are_reported(manual: ManualWorker, fired: tuple[int, int], finished: bool) -> None:
     _, job = fired
     manual.connection.execute(
         "insert into sereno.jobs (task, state, ready_seq, schedule_id, planned_at, created_at) "
@@ -82,7 +82,7 @@ def test_two_jobs_for_one_fire(manual: ManualWorker, fired: tuple[int, int], fin
     assert broken(manual.app) == {"one_job_per_fire": [job]}
 
 
-def test_a_fire_without_a_job_and_without_a_reason(manual: ManualWorker, fired: tuple[int, int]) -> None:
+def test_a_fire_without_job_and_reason_is_reported(manual: ManualWorker, fired: tuple[int, int]) -> None:
     schedule, _ = fired
     manual.connection.execute("update sereno.fires set job_id = null")
     assert broken(manual.app) == {"fires_accounted": [schedule]}
@@ -90,12 +90,12 @@ def test_a_fire_without_a_job_and_without_a_reason(manual: ManualWorker, fired: 
     assert broken(manual.app) == {}
 
 
-def test_a_job_that_was_forgotten_does_not_make_its_fire_wrong(manual: ManualWorker, fired: tuple[int, int]) -> None:
+def test_a_fire_whose_job_was_deleted_is_valid(manual: ManualWorker, fired: tuple[int, int]) -> None:
     manual.connection.execute("delete from sereno.jobs")
     assert broken(manual.app) == {}
 
 
-def test_a_job_whose_fire_is_missing(manual: ManualWorker, fired: tuple[int, int]) -> None:
+def test_a_job_without_its_fire_is_reported(manual: ManualWorker, fired: tuple[int, int]) -> None:
     _, job = fired
     manual.connection.execute("delete from sereno.fires")
     assert broken(manual.app) == {"jobs_have_fires": [job]}
@@ -105,7 +105,7 @@ def test_a_job_whose_fire_is_missing(manual: ManualWorker, fired: tuple[int, int
 
 
 @pytest.mark.parametrize("what", ["end", "held"])
-def test_a_schedule_that_waits_for_nothing(manual: ManualWorker, what: str) -> None:
+def test_an_enabled_schedule_without_next_run_and_active_run_is_reported(manual: ManualWorker, what: str) -> None:
     greet = manual.app.new_job("greet", b'{"name": "Ada"}')
     rule = Every("1h", count_from="end" if what == "end" else "plan")
     made = manual.app.schedules.upsert("k", greet, rule, overlap="queue_one")
@@ -125,20 +125,20 @@ def test_a_schedule_that_waits_for_nothing(manual: ManualWorker, what: str) -> N
     assert broken(manual.app) == {}, "the end of its run is still to be read"
     manual.connection.execute("truncate sereno.schedule_ends")
     manual.app.schedules.pause("k")
-    assert broken(manual.app) == {}, "somebody stopped it"
+    assert broken(manual.app) == {}, "it is paused"
 
 
 @pytest.mark.parametrize("state", ["paused", "disabled", "parked", "finished"])
-def test_a_stopped_schedule_that_is_due(manual: ManualWorker, fired: tuple[int, int], state: str) -> None:
+def test_a_stopped_schedule_that_is_due_is_reported(manual: ManualWorker, fired: tuple[int, int], state: str) -> None:
     manual.connection.execute("alter table sereno.schedules drop constraint schedules_next")
     manual.connection.execute("update sereno.schedules set state = %s", [state])
     assert broken(manual.app) == {"stopped_schedules": [fired[0]]}
 
 
-def test_a_schedule_that_is_overdue_while_somebody_leads(manual: ManualWorker, fired: tuple[int, int]) -> None:
+def test_an_overdue_schedule_is_reported_while_a_scheduler_leads(manual: ManualWorker, fired: tuple[int, int]) -> None:
     schedule, _ = fired
     advance(manual.connection, 3600 + 61)
-    assert broken(manual.app) == {}, "nobody leads"
+    assert broken(manual.app) == {}, "no scheduler leads"
     leads(manual.connection)
     assert broken(manual.app) == {"schedules_on_time": [schedule]}
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '10 seconds'")
@@ -146,11 +146,11 @@ def test_a_schedule_that_is_overdue_while_somebody_leads(manual: ManualWorker, f
     manual.connection.execute("update sereno.leases set since = sereno.now() - interval '1 hour'")
     with psycopg.connect(manual.app.url) as other:
         other.execute("select from sereno.schedules for update")
-        assert broken(manual.app) == {}, "somebody is changing it"
+        assert broken(manual.app) == {}, "a transaction is changing it"
     assert broken(manual.app) == {"schedules_on_time": [schedule]}, "a lock that was given back is none"
 
 
-def test_no_question_walks_over_all_schedules(connection: Connection) -> None:
+def test_no_query_scans_all_schedules(connection: Connection) -> None:
     connection.execute(
         "insert into sereno.schedules (key, rule, task, next_run_at) "
         "select 'k' || n, '{}', 'work', sereno.now() + n * interval '1 second' from generate_series(1, 50000) as n"

@@ -1,4 +1,4 @@
-"""`sereno token …`: make, list, revoke."""
+"""`sereno token …`: create, list, revoke."""
 
 import json
 
@@ -9,12 +9,12 @@ from tests.cli.conftest import Command
 from tests.facts import one
 
 
-def test_made_once_listed_and_revoked(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_token_is_created_listed_and_revoked(sereno: Command, connection: psycopg.Connection) -> None:
     made = sereno("token", "create", "grafana", "--role", "operator", "--tenant", "r42", "--expires-in", "90d")
     assert made.exit_code == 0, made.output
     secret = made.stdout.strip()
     assert one(connection, "select hash from sereno.tokens") == token_hash(secret)
-    assert "shown this once" in made.stderr
+    assert "not shown again" in made.stderr
     (line,) = json.loads(sereno("token", "list", "-o", "json").stdout)["items"]
     assert (line["name"], line["role"], line["tenant"], line["revoked_at"]) == ("grafana", "operator", "r42", None)
     assert one(connection, "select expires_at - created_at = interval '90 days' from sereno.tokens")
@@ -34,7 +34,7 @@ def test_revoked_by_number(sereno: Command) -> None:
     assert (result.exit_code, "Revoked the token 'me'" in result.stderr) == (0, True)
 
 
-def test_what_cannot_be_made(sereno: Command) -> None:
+def test_invalid_tokens_are_refused(sereno: Command) -> None:
     assert sereno("token", "create", "me").exit_code == 0
     assert sereno("token", "create", "me").exit_code == 8
     assert sereno("token", "create", "x", "--role", "root").exit_code == 2

@@ -1,4 +1,4 @@
-"""`sereno archive …`: what a person sees of the archive, and does with it."""
+"""`sereno archive …`: output and effect of each command."""
 
 import asyncio
 import csv
@@ -34,13 +34,13 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def on(place: Path) -> dict[str, str]:
-    """The environment in which the archive is on."""
+    """Return the environment in which the archive is on."""
     return {"SERENO_ARCHIVE_URL": f"file://{place}", **COLD}
 
 
 @pytest.fixture
 def filled(app: Sereno, connection: psycopg.Connection, place: Path) -> None:
-    """Jobs, a few deliveries and log lines in files, and out of the database."""
+    """Archive jobs, a few deliveries and log lines, and drop them from the database."""
     add_jobs(connection, 1, 10)
     add_jobs(connection, 101, 2, "dead")
     add_deliveries(connection, add_event(connection))
@@ -82,9 +82,9 @@ def test_run_moves_exports_and_verifies(
     advance(connection, 60 * DAY)
     result = sereno("archive", "run", **on)
     assert result.exit_code == 0, result.stderr
-    assert "are verified; 0 batches dropped." in result.stdout
+    assert "; dropped 0 batches." in result.stdout
     assert one(connection, "select count(*) from sereno.history") == 0
-    assert sereno("archive", "run", **on).stdout.startswith("0 days and 0 rows left")
+    assert sereno("archive", "run", **on).stdout.startswith("Moved 0 days and 0 rows out")
     place.rename(place.with_name("elsewhere"))
     place.write_text("in the way")
     advance(connection, 40 * DAY)
@@ -124,15 +124,15 @@ def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, 
     assert one(connection, "select count(*) from sereno.history") == 0
     done = sereno("archive", "restore", "job", "3", "102", "--for", "7d", **on)
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == "2 rows of jobs and 4 of attempts came back.\n"
+    assert done.stdout == "Restored 2 rows of jobs and 4 of attempts.\n"
     assert one(connection, "select array_agg(id order by id) from sereno.history") == [3, 102]
     assert one(connection, "select max(until) - sereno.now() from sereno.restored").days == 6
     again = sereno("archive", "restore", "jobs", "3", **on)
-    assert (again.exit_code, "1 were there already" in again.stderr) == (0, True)
+    assert (again.exit_code, "1 already existed" in again.stderr) == (0, True)
     assert sereno("archive", "restore", "delivery", *map(str, _ids(connection, "deliveries")), **on).stdout == (
-        "3 rows of deliveries and 6 of receipts came back.\n"
+        "Restored 3 rows of deliveries and 6 of receipts.\n"
     )
-    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "4 rows of logs came back.\n"
+    assert sereno("archive", "restore", "log", "--from", "2020-01-01", **on).stdout == "Restored 4 rows of logs.\n"
     for words, code in (
         (["job", "999"], 7),
         (["job"], 2),
@@ -148,7 +148,7 @@ def test_restore(sereno: Command, connection: psycopg.Connection, on: dict[str, 
 
 
 @pytest.mark.usefixtures("filled")
-def test_what_has_left_says_where_it_is(sereno: Command, connection: psycopg.Connection) -> None:
+def test_show_of_an_archived_row_names_the_archive(sereno: Command, connection: psycopg.Connection) -> None:
     for noun, number in (("job", 3), ("delivery", _ids(connection, "deliveries")[0])):
         shown = sereno(noun, "show", str(number))
         assert shown.exit_code != 0
@@ -230,7 +230,7 @@ def test_export(sereno: Command, on: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-def test_verify_finds_what_is_broken(
+def test_verify_finds_damaged_files(
     sereno: Command, connection: psycopg.Connection, on: dict[str, str], place: Path
 ) -> None:
     files = one(connection, "select count(*) from sereno.archive_files")
@@ -244,13 +244,13 @@ def test_verify_finds_what_is_broken(
     flipped.write_bytes(flipped.read_bytes()[:40] + b"?" + flipped.read_bytes()[41:])
     gone.unlink()
     Path(f"{alone}.json").unlink()
-    (place / "stranger.parquet").write_text("who knows")
+    (place / "unknown.parquet").write_text("who knows")
     result = sereno("archive", "verify", **on)
     assert result.exit_code == 1
     assert result.stderr.count("Problem: ") == 4
-    assert "1 object in the archive belong to no batch" in result.stderr
-    assert "stranger.parquet" in result.stderr
-    assert Path(f"{alone}.json").exists(), "what the database knows is said again"
+    assert "1 object in the archive without a batch" in result.stderr
+    assert "unknown.parquet" in result.stderr
+    assert Path(f"{alone}.json").exists(), "the manifest is written again"
     assert one(connection, "select count(*) from sereno.archive_files where failed_at is not null") == 3
     again = sereno("archive", "verify", "--sample", "100", **on)
     assert (again.exit_code, again.stderr.count("Problem: ")) == (1, 3)
@@ -259,7 +259,7 @@ def test_verify_finds_what_is_broken(
     assert sereno("archive", "verify", "--since", "2990-01-01", **on).exit_code == 0
 
 
-def test_a_broken_file_whose_rows_are_held_is_written_again(
+def test_a_damaged_file_is_written_again_while_its_rows_are_held(
     sereno: Command, app: Sereno, connection: psycopg.Connection, on: dict[str, str], place: Path
 ) -> None:
     add_logs(connection, 4)
@@ -277,7 +277,7 @@ def test_a_broken_file_whose_rows_are_held_is_written_again(
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_place_that_does_not_answer_marks_nothing(
+def test_an_unreachable_storage_marks_no_file(
     sereno: Command, connection: psycopg.Connection, on: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Storage, "get", _no_answer)
@@ -293,8 +293,8 @@ def _no_answer(*_: object) -> tuple[str, int]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_ctrl_c_ends_a_question(database_url: str, tmp_path: Path, on: dict[str, str]) -> None:
-    """On a terminal, where a person presses it."""
+def test_ctrl_c_stops_a_query(database_url: str, tmp_path: Path, on: dict[str, str]) -> None:
+    """On a pseudo-terminal, as a user would press it."""
     control, terminal = pty.openpty()
     said = bytearray()
     reader = threading.Thread(target=_read, args=[control, said])
@@ -319,7 +319,7 @@ def test_ctrl_c_ends_a_question(database_url: str, tmp_path: Path, on: dict[str,
 
 
 def _read(terminal: int, said: bytearray) -> None:
-    """Until nobody writes any more. A terminal that nobody reads stops whoever writes to it."""
+    """Read until the process ends. A terminal whose output is not read blocks the writer."""
     with suppress(OSError):
         while some := os.read(terminal, 1000):
             said += some

@@ -1,4 +1,4 @@
-"""`sereno limit …`: what a person sees, and what each command says and does."""
+"""`sereno limit …`: output and effect of each command."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def limited(manual: ManualWorker) -> ManualWorker:
         name="sync", concurrency=Limit(2, key="{tenant}"), rate=Rate(100, per="1m", name="ifood", burst=10)
     )
     def sync(name: str) -> None:
-        """Nobody runs it here."""
+        """Never runs in these tests."""
 
     manual.app.queue("reconcile", concurrency=Limit(3))
     manual.app.database.run(declare(manual.app.registry, "shop"))
@@ -50,7 +50,7 @@ def test_a_list_in_a_pipe_and_as_json(sereno: Command, limited: ManualWorker) ->
 def test_no_limits_yet(sereno: Command) -> None:
     result = sereno("limit", "list", "-o", "table")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "a worker writes those of its code" in result.stderr
+    assert "A worker writes the limits of its code" in result.stderr
     assert "No limit matches." in sereno("limit", "list", "mail.*", "-o", "table").stderr
 
 
@@ -72,7 +72,7 @@ def test_a_table_fits_its_terminal(
         assert "Overridden: ifood;" in text
 
 
-def test_set_says_what_holds_and_how_to_go_back(sereno: Command, limited: ManualWorker) -> None:
+def test_set_shows_the_new_value_and_how_to_reset_it(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "ifood", "--rate", "50", "--per", "1m", "--burst", "5", "--note", "they asked")
     assert result.exit_code == 0
     assert "ifood: 50 a minute, burst 5." in result.stderr
@@ -86,7 +86,7 @@ def test_set_says_what_holds_and_how_to_go_back(sereno: Command, limited: Manual
     assert [action for _, action, _ in limited.audit()] == ["limit.set", "limit.reset"]
 
 
-def test_no_slots_stop_everything_and_it_says_so(sereno: Command, limited: ManualWorker) -> None:
+def test_zero_slots_start_no_job(sereno: Command, limited: ManualWorker) -> None:
     result = sereno("limit", "set", "sync.concurrency", "--slots", "0")
     assert "sync.concurrency: 0 at once; no job starts under it." in result.stderr
 
@@ -133,7 +133,7 @@ def test_weights(sereno: Command, limited: ManualWorker) -> None:
     assert one(limited.connection, "select count(*) from sereno.weights") == 0
 
 
-def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker) -> None:
+def test_control_characters_in_a_key_are_not_printed(sereno: Command, limited: ManualWorker) -> None:
     sereno("limit", "close", "sync.concurrency", "--key", "\x1b[2J\tevil\n", "--for", "10m")
     sereno("limit", "weigh", "\x1b[2Jevil", "3")
     for result in (sereno("limit", "show", "sync.concurrency"), sereno("limit", "weights")):
@@ -159,7 +159,7 @@ def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker)
         (["set", "ifood", "--rate", "5", "--burst", "0"], 2, "at least 1"),
         (["set", "ifood"], 2, "--slots N, or --rate N"),
         (["set", "ifood", "--slots", "1", "--rate", "1"], 2, "--slots N, or --rate N"),
-        (["set", "--slots", "1"], 2, "Give its NAME, or --queue QUEUE"),
+        (["set", "--slots", "1"], 2, "NAME, or --queue QUEUE"),
         (["set", "x" * 600, "--slots", "1"], 2, "must be text of 1 to 500 characters"),
         (["set", "ifood", "--rate", "1", "--note", ""], 2, "note ''"),
         (["close", "ifood"], 2, "--for"),
@@ -170,16 +170,14 @@ def test_a_key_cannot_steer_the_terminal(sereno: Command, limited: ManualWorker)
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_and_what_to_do(
-    sereno: Command, limited: ManualWorker, words: list[str], code: int, said: str
-) -> None:
+def test_errors_are_explained(sereno: Command, limited: ManualWorker, words: list[str], code: int, said: str) -> None:
     result = sereno("limit", *words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert said in result.stderr
     assert limited.audit() == []
 
 
-def test_without_a_database_that_is_what_is_wrong(process: Process) -> None:
+def test_a_missing_database_is_reported_first(process: Process) -> None:
     done = process("limit", "show", "ifood", SERENO_DATABASE_URL="")
     assert done.returncode == 3
     assert "no database is configured" in done.stderr

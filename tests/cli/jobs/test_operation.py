@@ -26,7 +26,7 @@ def work(app: Sereno) -> Any:
     return work
 
 
-def test_a_worker_is_told_what_to_do(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
+def test_a_background_operation_is_created(sereno: Command, work: Any, connection: psycopg.Connection) -> None:
     ids = [work.enqueue(number).id for number in range(3)]
     refused = sereno("job", "cancel", "--task", "work", "--background")
     assert refused.exit_code != 0
@@ -39,7 +39,7 @@ def test_a_worker_is_told_what_to_do(sereno: Command, work: Any, connection: psy
     listed = json.loads(sereno("operation", "list", "-o", "json").stdout)["items"]
     assert [(each["id"], each["action"], each["rate"], each["total"]) for each in listed] == [(1, "job.cancel", 50, 3)]
     assert "job.cancel" in sereno("operation", "list").stdout
-    assert json.loads(sereno("operation", "list", "--tenant", "nobody", "-o", "json").stdout)["items"] == []
+    assert json.loads(sereno("operation", "list", "--tenant", "unknown", "-o", "json").stdout)["items"] == []
 
 
 def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) -> None:
@@ -50,7 +50,7 @@ def test_every_bulk_command_can_be_left_to_a_worker(sereno: Command, work: Any) 
     dry = sereno("job", "cancel", job, "--background", "--dry-run")
     assert dry.stdout.startswith("Would cancel 1 job")
     assert sereno("job", "cancel", job, "--rate", "5/s").exit_code == 2
-    empty = sereno("job", "cancel", "--task", "nobody", "--background", "--yes", "--fail-empty")
+    empty = sereno("job", "cancel", "--task", "unknown", "--background", "--yes", "--fail-empty")
     assert empty.exit_code == 7
 
 
@@ -73,7 +73,7 @@ def test_one_is_shown_and_stopped(sereno: Command, work: Any) -> None:
         assert "no operation 7" in missing.stderr
 
 
-async def test_it_is_followed_until_it_is_over(app: Sereno, process: Process, work: Any) -> None:
+async def test_follow_shows_progress_until_the_end(app: Sereno, process: Process, work: Any) -> None:
     for number in range(3):
         await work.aenqueue(number)
     made = await app.database.arun(bulk.begin("job.cancel", JobFilter(task="work"), yes=True))
@@ -107,18 +107,18 @@ def test_schedules_are_left_to_a_worker(
     for verb, words in (("resume", ()), ("disable", ()), ("delete", ()), ("spread", ("--over", "20m"))):
         answer = json.loads(sereno("schedule", verb, "a1", *words, "--background", "-o", "json").stdout)
         assert (answer["action"], answer["wanted"]["keys"]) == (f"schedule.{verb}", ["a1"])
-    assert sereno("schedule", "delete", "nobody", "--background").exit_code == 7
+    assert sereno("schedule", "delete", "unknown", "--background").exit_code == 7
     assert sereno("schedule", "delete", "x*", "--background", "--yes", "--fail-empty").exit_code == 7
     shown = sereno("operation", "show", 1).stdout
     assert "waiting: 0 of 2" in shown
     assert "schedules      " in shown
     assert "reason         closed" in shown
-    assert "how            " in sereno("operation", "show", 5).stdout
+    assert "options        " in sereno("operation", "show", 5).stdout
     assert one(connection, "select count(*) from sereno.schedules where state = 'enabled'") == 3
 
 
 def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection: psycopg.Connection) -> None:
-    """Without an application: that of the worker sends them."""
+    """It needs no application: the worker has one."""
     words = ("delivery", "requeue", "--channel", "pager", "--background")
     assert "Would requeue 3 deliveries." in sereno(*words, "--dry-run").stdout
     assert sereno(*words).exit_code == 8
@@ -128,7 +128,7 @@ def test_deliveries_are_left_to_a_worker(sereno: Command, told: Told, connection
     failed = _id(sereno, "fails")
     named = json.loads(sereno("delivery", "requeue", failed, 2**70, "--background", "-o", "json").stdout)
     assert (named["wanted"]["ids"], named["total"]) == ([failed], 1)
-    assert sereno("delivery", "requeue", "--recipient", "nobody", "--background", "--yes").exit_code == 7
+    assert sereno("delivery", "requeue", "--recipient", "unknown", "--background", "--yes").exit_code == 7
     assert sereno("delivery", "requeue", failed, "--rate", "5/s").exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""`sereno alert`: what needs a person, and who is told."""
+"""`sereno alert`: conditions, alerts and rules."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def set_late(sereno: Command, *more: str) -> Any:
     return sereno("alert", "set", "late", "--kind", "queue.late", "--to", f"discord={URL}", "--for", "5m", *more)
 
 
-def test_what_needs_a_person_now(sereno: Command, manual: ManualWorker) -> None:
+def test_current_conditions_are_listed(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue(queue="mails")
     said = json.loads(sereno("alert", "now", "-o", "json").stdout)["items"]
     assert [(each["kind"], each["level"]) for each in said] == [("worker.none", "bad"), ("queue.unserved", "bad")]
@@ -28,7 +28,7 @@ def test_what_needs_a_person_now(sereno: Command, manual: ManualWorker) -> None:
     assert sereno("alert", "now", "--late", "soon").exit_code != 0
 
 
-def test_a_rule_is_set_seen_tried_and_removed(
+def test_a_rule_is_set_listed_tested_and_removed(
     sereno: Command, manual: ManualWorker, connection: psycopg.Connection
 ) -> None:
     made = set_late(sereno)
@@ -70,7 +70,7 @@ def test_alerts_are_listed_and_silenced(sereno: Command, manual: ManualWorker, c
     assert "no open alert 999" in sereno("alert", "silence", "999", "--off").output
 
 
-def test_what_makes_no_sense_is_said(sereno: Command, manual: ManualWorker) -> None:
+def test_invalid_arguments_are_refused(sereno: Command, manual: ManualWorker) -> None:
     for words in (
         ("a b", "--to", f"discord={URL}"),
         ("a", "--to", URL.replace("=", "")),

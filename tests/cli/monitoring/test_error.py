@@ -1,4 +1,4 @@
-"""`sereno error`: a list that says what breaks, a page for one kind, and peace from those that are known."""
+"""`sereno error`: list, show and mute."""
 
 import json
 
@@ -28,7 +28,7 @@ def kinds(app: Sereno) -> None:
 
 
 @pytest.mark.usefixtures("kinds")
-def test_a_list_says_what_breaks(sereno: Command) -> None:
+def test_errors_are_listed(sereno: Command) -> None:
     done = sereno("error", "list", "--sort", "count")
     assert done.exit_code == 0, done.output
     header, first, second = done.stdout.splitlines()
@@ -43,7 +43,7 @@ def test_a_list_says_what_breaks(sereno: Command) -> None:
 
 
 @pytest.mark.usefixtures("kinds")
-def test_one_kind_is_a_page(sereno: Command) -> None:
+def test_an_error_is_shown(sereno: Command) -> None:
     done = sereno("error", "show", KIND)
     assert done.exit_code == 0, done.output
     for words in (KIND, "charge", "shop.py:charge", "3 times", "r42", "0 jobs", "1 after 1, 1 after 2"):
@@ -54,7 +54,7 @@ def test_one_kind_is_a_page(sereno: Command) -> None:
 
 
 @pytest.mark.usefixtures("kinds")
-def test_a_known_one_is_muted_for_a_while(sereno: Command) -> None:
+def test_an_error_is_muted_and_unmuted(sereno: Command) -> None:
     done = sereno("error", "mute", KIND, "--until", "8h", "--note", "they are on it")
     assert (done.exit_code, done.stdout) == (0, "")
     assert f"{KIND} is muted until" in done.stderr
@@ -81,7 +81,7 @@ def test_a_known_one_is_muted_for_a_while(sereno: Command) -> None:
         (["list", "--sort", "size"], 2),
     ],
 )
-def test_what_makes_no_sense_is_refused(sereno: Command, words: list[str], code: int) -> None:
+def test_invalid_arguments_are_refused(sereno: Command, words: list[str], code: int) -> None:
     done = sereno("error", *words)
     assert done.exit_code == code, done.output
     assert done.stdout == ""

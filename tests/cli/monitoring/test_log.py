@@ -48,7 +48,7 @@ def test_a_page_as_json(sereno: Command, said: list[int]) -> None:
     assert sereno("log", "list", "--follow", "--before", "1").exit_code == 2
 
 
-def test_one_line_whole_and_nothing_that_a_terminal_would_obey(sereno: Command, said: list[int]) -> None:
+def test_a_line_is_shown_whole_without_control_characters(sereno: Command, said: list[int]) -> None:
     result = sereno("log", "show", str(said[0]))
     assert result.exit_code == 0, result.output
     for words in (
@@ -64,7 +64,7 @@ def test_one_line_whole_and_nothing_that_a_terminal_would_obey(sereno: Command, 
     assert sereno("log", "show", "999999").exit_code == 7
 
 
-def test_what_is_said_is_followed(app: Sereno, said: list[int], database_url: str) -> None:
+def test_new_lines_are_followed(app: Sereno, said: list[int], database_url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-c", PROGRAM, "log", "list", "tenant:r42", "--follow", "-o", "json"],
         env=process_environment(SERENO_DATABASE_URL=database_url),

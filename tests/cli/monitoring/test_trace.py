@@ -1,4 +1,4 @@
-"""`sereno trace`: lines of time, on a terminal that nobody can take over."""
+"""`sereno trace`: the timeline, without control characters."""
 
 import json
 
@@ -6,7 +6,7 @@ from tests.cli.conftest import Command
 from tests.manual_worker import ManualWorker
 
 
-def test_lines_of_time(sereno: Command, manual: ManualWorker) -> None:
+def test_the_timeline_is_drawn(sereno: Command, manual: ManualWorker) -> None:
     first, second = manual.enqueue(trace="abc"), manual.enqueue(trace="abc", tenant="t")
     shown = sereno("trace", "abc", "-o", "table")
     assert shown.exit_code == 0, shown.output
@@ -19,16 +19,16 @@ def test_lines_of_time(sereno: Command, manual: ManualWorker) -> None:
     assert "trace abc" in sereno("trace", "--job", str(first), "-o", "table").output
 
 
-def test_what_is_not_there_and_what_makes_no_sense(sereno: Command, manual: ManualWorker) -> None:
-    missing = sereno("trace", "nobody")
+def test_unknown_traces_and_invalid_arguments_are_refused(sereno: Command, manual: ManualWorker) -> None:
+    missing = sereno("trace", "unknown")
     assert missing.exit_code != 0
-    assert "no job or event has the trace 'nobody'" in missing.output
+    assert "no job or event has the trace 'unknown'" in missing.output
     assert sereno("trace", "--subject", "x", "-o", "json").exit_code == 0
     for wrong in ((), ("abc", "--job", "1"), ("--job", "-1")):
         assert sereno("trace", *wrong).exit_code == 2
 
 
-def test_a_terminal_is_not_taken_over(sereno: Command, manual: ManualWorker) -> None:
+def test_control_characters_are_not_printed(sereno: Command, manual: ManualWorker) -> None:
     manual.enqueue(trace="a\x1b[2Jb\nc")
     shown = sereno("trace", "a\x1b[2Jb\nc", "-o", "table").output
     assert "\x1b" not in shown

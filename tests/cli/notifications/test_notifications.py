@@ -1,4 +1,4 @@
-"""`sereno event|delivery|recipient|channel …` and `sereno why RECIPIENT EVENT`: what a person sees and does."""
+"""`sereno event|delivery|recipient|channel …` and `sereno why RECIPIENT EVENT`: output and effect."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ app = Sereno()
 app.event("tender.published", Tender, channels=[Pager(), in_app], category="tenders")
 app.event("tender.closed", Tender, channels=["pager"], opt_in=True)
 """
-SECRET = "whsec_do_not_show"  # noqa: S105 - nobody's
+SECRET = "whsec_do_not_show"  # noqa: S105 - not a real secret
 ADDRESS = "pager-number-7777"
 
 
@@ -55,7 +55,7 @@ def shop(tmp_path: Path) -> str:
 
 
 class Told:
-    """Four people who were told of one event, with what a pager answers of each."""
+    """Recipients of one event, with different responses of a pager."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -132,7 +132,7 @@ def test_events_are_listed_and_shown(sereno: Command, told: Told) -> None:
 
 
 @pytest.mark.parametrize("number", ["99", "0", str(2**70)])
-def test_what_is_not_there_exits_with_7_and_says_where_to_look(sereno: Command, number: str) -> None:
+def test_a_missing_record_exits_with_7_and_a_hint(sereno: Command, number: str) -> None:
     for noun in ("event", "delivery"):
         result = sereno(noun, "show", number)
         assert result.exit_code == 7
@@ -150,7 +150,7 @@ def test_notify_writes_an_event_once(sereno: Command, shop: str, connection: psy
     assert one(connection, "select count(*) from sereno.audit where action = 'event.notify'") == 2
 
 
-def test_notify_refuses_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+def test_notify_refuses_invalid_arguments(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
     unknown = sereno("event", "notify", "tender.publishd", "{}", "-a", shop)
     assert unknown.exit_code == 3
     assert "did you mean tender.published" in unknown.stderr
@@ -167,7 +167,7 @@ def test_notify_refuses_what_makes_no_sense(sereno: Command, shop: str, connecti
 # Deliveries
 
 
-def test_deliveries_are_found_by_what_they_are(sereno: Command, told: Told) -> None:
+def test_deliveries_are_filtered(sereno: Command, told: Told) -> None:
     every = items(sereno("delivery", "list", "-o", "json"))
     assert [line["id"] for line in every] == sorted((line["id"] for line in every), reverse=True)
     assert len(every) == 5
@@ -186,8 +186,8 @@ def test_deliveries_are_found_by_what_they_are(sereno: Command, told: Told) -> N
     assert "refused; too_big: 4 MB" in ok(sereno("delivery", "list"))
 
 
-def test_an_unknown_recipient_is_said_so(sereno: Command) -> None:
-    result = sereno("delivery", "list", "--recipient", "nobody")
+def test_an_unknown_recipient_is_reported(sereno: Command) -> None:
+    result = sereno("delivery", "list", "--recipient", "unknown")
     assert result.exit_code == 7
     assert "sereno recipient set" in result.stderr
 
@@ -218,15 +218,13 @@ def test_requeue_by_id(sereno: Command, told: Told, shop: str, connection: psyco
     failed, sent = _id(sereno, "fails"), _id(sereno, "user:7")
     result = sereno("delivery", "requeue", failed, sent, "-a", shop)
     assert "Requeued: 1 delivery." in ok(result)
-    assert f"or unknown: {sent}" in result.stderr
+    assert f"or already delivered: {sent}" in result.stderr
     assert one(connection, "select state from sereno.deliveries where id = %s", failed) == "pending"
     assert one(connection, "select subject from sereno.audit where action = 'delivery.requeue'") == f"delivery {failed}"
     assert sereno("delivery", "requeue", failed, 2**70, "-a", shop).exit_code == 7
 
 
-def test_requeue_by_filter_counts_first_and_wants_a_yes(
-    sereno: Command, told: Told, shop: str, connection: psycopg.Connection
-) -> None:
+def test_requeue_by_filter_needs_yes(sereno: Command, told: Told, shop: str, connection: psycopg.Connection) -> None:
     words = ("delivery", "requeue", "--channel", "pager", "-a", shop)
     assert "Would requeue 3 deliveries." in ok(sereno(*words, "--dry-run"))
     assert json.loads(ok(sereno(*words, "--dry-run", "-o", "json")))["by_state"] == {
@@ -254,7 +252,7 @@ def _id(sereno: Command, recipient: str) -> int:
 # Recipients
 
 
-def test_somebody_from_the_first_word_to_the_last(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_recipient_is_created_changed_and_deleted(sereno: Command, connection: psycopg.Connection) -> None:
     words = ("--channel", "email=ana@example.lv", "--channel", "pager=a b", "--zone", "Europe/Riga", "--tenant", "r42")
     made = sereno("recipient", "set", "user:7", *words)
     assert "user:7 is reached by email, pager." in made.stderr, made.stderr
@@ -291,7 +289,9 @@ def test_somebody_from_the_first_word_to_the_last(sereno: Command, connection: p
     assert "ana@example.lv" not in str(connection.execute("select detail from sereno.audit").fetchall())
 
 
-def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, connection: psycopg.Connection) -> None:
+def test_invalid_recipients_and_preferences_are_refused(
+    sereno: Command, shop: str, connection: psycopg.Connection
+) -> None:
     assert sereno("recipient", "set", "user:7", "--channel", "email").exit_code == 2
     assert sereno("recipient", "set", "user:7", "--zone", "Europe/Nowhere").exit_code == 2
     spaced = sereno("recipient", "set", "user:7", "--channel", "pager=a b", "-a", shop)
@@ -312,14 +312,16 @@ def test_recipients_refuse_what_makes_no_sense(sereno: Command, shop: str, conne
     ):
         assert sereno("recipient", "prefer", *words).exit_code == 2, words
     assert one(connection, "select count(*) from sereno.preferences") == 0
-    for words in (["prefer", "nobody", "--on"], ["delete", "nobody"], ["unsubscribe", "nobody", "email", "a"]):
+    for words in (["prefer", "unknown", "--on"], ["delete", "unknown"], ["unsubscribe", "unknown", "email", "a"]):
         assert sereno("recipient", *words).exit_code == 7, words
     wrong = sereno("recipient", "unsubscribe", "user:7", "fax", "2")
     assert wrong.exit_code == 2
-    assert "there are: fax …" in wrong.stderr
+    assert "known addresses: fax …" in wrong.stderr
 
 
-def test_only_what_is_given_changes_and_clear_takes_back(sereno: Command, connection: psycopg.Connection) -> None:
+def test_prefer_changes_only_given_options_and_clear_removes_them(
+    sereno: Command, connection: psycopg.Connection
+) -> None:
     ok(sereno("recipient", "set", "user:7"))
     prefer = ("recipient", "prefer", "user:7", "--event", "a")
     said = "select array[wanted::text, filter::text, quiet::text] from sereno.preferences"
@@ -371,7 +373,7 @@ def test_channels_are_listed_paused_and_resumed(
 # Why
 
 
-def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
+def test_why_with_two_arguments_is_about_a_recipient(sereno: Command, told: Told, shop: str) -> None:
     said = ok(sereno("why", "user:7", "tender.published"))
     assert f"Event {told.event} (T1)" in said
     assert "by pager to page…7777: the provider accepted it" in said
@@ -385,7 +387,7 @@ def test_why_with_two_words_is_about_a_recipient(sereno: Command, told: Told, sh
     assert "sereno why user:7 tender.published" in wrong.stderr
 
 
-def test_nothing_that_a_terminal_obeys_is_printed(sereno: Command, connection: psycopg.Connection) -> None:
+def test_control_characters_are_not_printed(sereno: Command, connection: psycopg.Connection) -> None:
     evil = "a\x1b[2Jb"
     ok(sereno("recipient", "set", evil, "--channel", f"pager={evil}"))
     connection.execute("update sereno.addresses set reason = %s, state = 'invalid'", [evil])

@@ -1,4 +1,4 @@
-"""`sereno template …`: look at the words of messages, try them, change them."""
+"""`sereno template …`: list, preview, check and change message templates."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def _(tender, to):
 
 @pytest.fixture
 def words(tmp_path: Path) -> Path:
-    """A project with a file of words, and code; where the commands run."""
+    """A project with a template file and code, in which the commands run."""
     directory = tmp_path / "templates" / "tender.published"
     directory.mkdir(parents=True)
     (directory / "any.title.j2").write_text("Tender {{ code }}\n")
@@ -91,7 +91,7 @@ def test_preview_with_a_payload_and_with_the_last_event(
 def test_preview_knows_the_functions_of_the_code(sereno: Command, app: Sereno, words: Path) -> None:
     asked = ("-a", "shop.py", "--payload", '{"code": "T1"}', "-o", "json")
     shown = sereno("template", "preview", "tender.published", "in_app", *asked).stdout
-    assert json.loads(shown)["title"] == Content("function T1 for somebody").title
+    assert json.loads(shown)["title"] == Content("function T1 for user").title
     shown = sereno("template", "preview", "tender.published", "expo", *asked).stdout
     assert json.loads(shown)["title"] == "Tender T1"
     wrong = sereno("template", "preview", "tender.published", "expo", "-a", "shop.py", "--payload", "{}")
@@ -115,7 +115,9 @@ def test_lint_ends_with_1_when_something_is_wrong(sereno: Command, app: Sereno, 
     assert "name your application with -a" in sereno("template", "lint").stderr
 
 
-def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, words: Path, tmp_path: Path) -> None:
+def test_control_characters_of_a_template_are_not_printed(
+    sereno: Command, app: Sereno, words: Path, tmp_path: Path
+) -> None:
     put(sereno, tmp_path, "\x1b[2Jevil {{ code }}")
     asked = ("tender.published", "email")
     for result in (
@@ -131,14 +133,18 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
     [
         (["show", "nothing", "email"], 7, "No template for nothing by email"),
         (["preview", "nothing", "email", "--payload", "{}"], 7, "No template for nothing by email"),
-        (["preview", "tender.published", "email"], 2, "Give --payload JSON, or --last"),
-        (["preview", "tender.published", "email", "--payload", "{}", "--last"], 2, "Give --payload JSON, or --last"),
+        (["preview", "tender.published", "email"], 2, "Pass either --payload JSON, or --last"),
+        (
+            ["preview", "tender.published", "email", "--payload", "{}", "--last"],
+            2,
+            "Pass either --payload JSON, or --last",
+        ),
         (["preview", "tender.published", "email", "--payload", "[1]"], 2, "must be a JSON object"),
         (["preview", "tender.published", "email", "--payload", "{}"], 2, "any.title.j2, line 1: 'code' is undefined"),
         (["set", "tender.published", "email", "nonsense", "x"], 2, "'title', 'body', 'html', 'options'"),
         (["set", "tender.published", "email", "body", "none.j2"], 2, "none.j2"),
         (["set", "tender.published", "email", "body", "bad.j2"], 2, "unexpected end of template"),
-        (["set", "tender.published", "email", "body", "binary.j2"], 2, "text in UTF-8"),
+        (["set", "tender.published", "email", "body", "binary.j2"], 2, "must be UTF-8 text"),
         (["set", "tender.published", "email", "body", "good.j2", "--locale", "../x"], 2, "is not a locale"),
         (["set", "../x", "email", "body", "good.j2"], 2, "use letters, digits"),
         (["delete", "tender.published", "email", "title"], 7, "No template row"),
@@ -146,7 +152,7 @@ def test_a_template_cannot_steer_the_terminal(sereno: Command, app: Sereno, word
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_what_is_wrong_and_what_to_do(
+def test_errors_are_explained(
     sereno: Command,
     manual: ManualWorker,
     words: Path,
@@ -164,7 +170,7 @@ def test_what_is_wrong_and_what_to_do(
     assert manual.audit() == []
 
 
-def test_a_directory_that_is_not_there(sereno: Command, manual: ManualWorker) -> None:
+def test_a_missing_directory_is_reported(sereno: Command, manual: ManualWorker) -> None:
     result = sereno("template", "lint", SERENO_TEMPLATES="nowhere")
     assert result.exit_code == 3
     assert "there is no directory nowhere" in result.stderr

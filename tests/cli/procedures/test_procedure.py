@@ -22,7 +22,7 @@ app.procedure("reporting.close_day")
 
 @pytest.fixture
 def report(connection: psycopg.Connection, login: Login) -> dict[str, str]:
-    """A function, and the environment in which it can be called."""
+    """Create a function, and return the environment in which it can be called."""
     connection.execute(
         "create function reporting.close_day(day date, run bigint, factor integer default 1) returns integer "
         "language sql as 'select extract(day from day)::integer * factor'"
@@ -30,7 +30,7 @@ def report(connection: psycopg.Connection, login: Login) -> dict[str, str]:
     return {"SERENO_PROCEDURE_URL": login.url}
 
 
-def test_the_whole_life_of_it(
+def test_a_procedure_is_allowed_run_and_revoked(
     sereno: Command, report: dict[str, str], connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     allow = ("procedure", "allow", "reporting.close_day", "--give", "run=job", "--timeout", "30m", "--note", "monthly")
@@ -64,7 +64,7 @@ def test_the_whole_life_of_it(
     ]
 
 
-def test_what_is_wrong_is_said_before_a_job_is_made(
+def test_invalid_parameters_are_refused_before_a_job_is_created(
     sereno: Command, report: dict[str, str], connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     assert sereno("procedure", "allow", "reporting.close_day", "--give", "run=job", **report).exit_code == 0
@@ -74,8 +74,8 @@ def test_what_is_wrong_is_said_before_a_job_is_made(
         ((), "day (date) is missing"),
         (("-p", "day=soon"), "a parameter does not fit"),
         (("--args", '{"day": "2026-11-01", "run": 1}'), "run is the job's job"),
-        (("--args", "[1]"), "--args is one JSON object"),
-        (("-p", "day"), "write NAME=VALUE"),
+        (("--args", "[1]"), "--args must be one JSON object"),
+        (("-p", "day"), "expected NAME=VALUE"),
     ):
         refused = sereno(*run, *words, **report)
         assert (refused.exit_code, said in refused.stderr) == (2, True), refused.output
@@ -85,7 +85,9 @@ def test_what_is_wrong_is_said_before_a_job_is_made(
     assert one(connection, "select count(*) from sereno.jobs") == 0
 
 
-def test_changed_and_gone_is_found(sereno: Command, report: dict[str, str], connection: psycopg.Connection) -> None:
+def test_changed_and_missing_procedures_are_found(
+    sereno: Command, report: dict[str, str], connection: psycopg.Connection
+) -> None:
     assert sereno("procedure", "allow", "reporting.close_day", **report).exit_code == 0
     connection.execute(
         "drop function reporting.close_day;"
@@ -102,15 +104,15 @@ def test_changed_and_gone_is_found(sereno: Command, report: dict[str, str], conn
     assert json.loads(sereno("procedure", "check", "-o", "json", **report).stdout)["items"][0]["standing"] == "gone"
 
 
-def test_the_doctor_asks_for_a_login(sereno: Command, report: dict[str, str]) -> None:
+def test_the_doctor_warns_about_a_missing_role(sereno: Command, report: dict[str, str]) -> None:
     assert "procedures" not in sereno("doctor", **report).stdout
     assert sereno("procedure", "allow", "reporting.close_day", **report).exit_code == 0
-    assert "1 are as they were allowed" in sereno("doctor", **report).stdout
-    assert "no login is named" in sereno("doctor").stdout
-    assert "worker's own login" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
+    assert "1 still have their allowed signatures" in sereno("doctor", **report).stdout
+    assert "no role is configured" in sereno("doctor").stdout
+    assert "worker's own role" in sereno("doctor", SERENO_PROCEDURES_AS_WORKER="true").stdout
 
 
-def test_what_cannot_be_allowed(sereno: Command, report: dict[str, str]) -> None:
+def test_invalid_procedures_are_refused(sereno: Command, report: dict[str, str]) -> None:
     for words, code in (
         (("close_day",), 2),
         (("reporting.nothing",), 8),

@@ -1,4 +1,4 @@
-"""What tests of the schedule commands do and ask."""
+"""Shared steps of the tests of the schedule commands."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Schedules that a person stops, spreads and fires from the command line; who did what is written down."""
+"""Pausing, spreading and firing schedules from the command line, with audit records."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ def audited(connection: psycopg.Connection, action: str) -> Any:
     return one(connection, "select count(*) from sereno.audit where action = %s", action)
 
 
-# Stop and go on
+# Pause and resume
 
 
 def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connection) -> None:
@@ -46,7 +46,7 @@ def test_one_by_its_key_needs_no_yes(sereno: Command, connection: psycopg.Connec
         assert audited(connection, f"schedule.{verb}") == 1
 
 
-def test_what_is_so_already_is_no_error(sereno: Command) -> None:
+def test_a_change_without_effect_is_no_error(sereno: Command) -> None:
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", "resume", "k")
     assert result.exit_code == 0
@@ -71,7 +71,7 @@ def test_a_filter_finds_what_it_names_and_needs_yes(
     assert state(connection, "a1") == "paused"
 
 
-def test_a_key_of_another_tenant_is_not_meant(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_key_of_another_tenant_does_not_match(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "a1", "--every", "1h", "--tenant", "r1")
     assert "No schedule matched" in sereno("schedule", "delete", "a1", "--tenant", "r2").stdout
     assert state(connection, "a1") == "enabled"
@@ -82,7 +82,7 @@ def test_nothing_named_is_a_usage_error(sereno: Command, connection: psycopg.Con
     add(sereno, "k", "--every", "1h")
     result = sereno("schedule", verb, "--yes", *(["--over", "1m"] if verb == "spread" else []))
     assert result.exit_code == 2
-    assert "Which schedules?" in result.stderr
+    assert "Name a key or a pattern" in result.stderr
     assert sereno("schedule", verb, "x*", "--yes", *(["--over", "1m"] if verb == "spread" else [])).exit_code == 0
     assert state(connection, "k") == "enabled"
 
@@ -116,20 +116,20 @@ def test_a_bulk_change_goes_in_batches(sereno: Command, connection: psycopg.Conn
     assert "Deleted: 2,500 schedules." in sereno("schedule", "delete", "k*", "--yes").stdout
 
 
-def test_somebody_at_a_terminal_is_asked(
+def test_a_bulk_change_is_confirmed_on_a_terminal(
     sereno: Command, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(sereno, "a1", "--every", "1h")
-    monkeypatch.setattr(schedule_options, "someone_is_there", lambda: True)
-    answers = iter([False, True])
-    monkeypatch.setattr(click, "confirm", lambda *_, **__: next(answers))
+    monkeypatch.setattr(schedule_options, "is_interactive", lambda: True)
+    replies = iter([False, True])
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: next(replies))
     declined = sereno("schedule", "pause", "a*")
     assert declined.exit_code == 8
     assert "Would pause 1 schedule." in declined.stderr
     assert state(connection, "a1") == "enabled"
     assert sereno("schedule", "pause", "a*").exit_code == 0
     assert state(connection, "a1") == "paused"
-    # There is no third answer: nobody is asked about nothing.
+    # There is no third reply: a filter that matches nothing is not confirmed.
     nothing = sereno("schedule", "pause", "nope:*")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "No schedule matched: nothing was changed.\n", "")
     assert sereno("schedule", "pause", "nope:*", "--fail-empty").exit_code == 7
@@ -158,8 +158,8 @@ def test_pause_until_a_moment_of_another_clock_and_its_seconds(sereno: Command) 
     assert "2027-01-08T00:00-03:00" in "".join(sereno("schedule", "pause", "--help").stdout.split())
 
 
-def test_resume_of_what_was_parked_says_that_it_may_be_again(sereno: Command, connection: psycopg.Connection) -> None:
-    said = 'a rule that makes no sense is parked again; change it with "sereno schedule add".'
+def test_resume_warns_that_an_invalid_rule_is_parked_again(sereno: Command, connection: psycopg.Connection) -> None:
+    said = 'an invalid rule is parked again; change it with "sereno schedule add".'
     for key in ("a1", "a2", "a3"):
         add(sereno, key, "--every", "1h")
     connection.execute("update sereno.schedules set state = 'parked', next_run_at = null where key <> 'a3'")
@@ -197,7 +197,7 @@ def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
     ).fetchall()
     assert len({shift for shift, _ in rows}) == 3
     assert all(0 <= shift < 1200 * 10**6 for shift, _ in rows)
-    assert "none any more" in sereno("schedule", "spread", "a*", "--over", "0", "--yes").stdout
+    assert ": removed" in sereno("schedule", "spread", "a*", "--over", "0", "--yes").stdout
     assert one(connection, "select sum(shift) from sereno.schedules") == 0
     for wrong in ("soon", "500d", "-1"):
         assert sereno("schedule", "spread", "a*", "--over", wrong, "--yes").exit_code == 2
@@ -207,7 +207,7 @@ def test_spread(sereno: Command, connection: psycopg.Connection) -> None:
 
 
 def today(connection: psycopg.Connection) -> Any:
-    """By the clock of the database; asked before and after, one of the two is what was seen between."""
+    """Return the clock of the database. Read before and after, one of the two equals the value in between."""
     return one(connection, "select to_char(sereno.now() at time zone 'UTC', 'YYYY-MM-DD')")
 
 
@@ -293,7 +293,7 @@ def test_tick_reads_the_runs_that_ended(sereno: Command, manual: ManualWorker, c
     advance(connection, 3700)
     sereno("schedule", "tick")
     assert one(connection, "select next_run_at from sereno.schedules") is None
-    assert "it waits for its run to end" in sereno("schedule", "next", "k").stdout
+    assert "it is planned when the current run ends" in sereno("schedule", "next", "k").stdout
     session = manual.worker()
     (job,) = manual.claim(session)
     manual.settle(session, job, Settlement("succeeded"))
@@ -314,7 +314,7 @@ def test_backfill_lists_then_makes_each_instant_once(sereno: Command, connection
     dry = sereno(*words, "--rate", "1/s", "--dry-run").stdout
     assert "k   every day at 03:00, Europe/Riga   work" in dry
     assert "Thu 2026-01-01 03:00:00 EET" in dry
-    assert "3 instants, 0 of them done before: 3 jobs to make, 3 s at 1/s." in dry
+    assert "3 instants, 0 of them done before: 3 jobs to create, 3 s at 1/s." in dry
     assert one(connection, "select count(*) from sereno.jobs") == 0
     refused = sereno(*words)
     assert refused.exit_code == 8
@@ -357,7 +357,7 @@ def test_backfill_keeps_its_rate_across_batches(
 def slowly(
     connection: psycopg.Connection, takes: float, batches: Callable[..., Iterator[Any]], instants: list[datetime]
 ) -> Iterator[Any]:
-    """The batches of a backfill, each of which takes so many seconds."""
+    """Return the batches of a backfill, each of which takes the given number of seconds."""
     for some in batches(instants):
         yield some
         advance(connection, takes)
@@ -367,7 +367,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     result = sereno("schedule", "backfill", "k", "2026-01-01", "2026-03-01", "--yes")
     assert "Created 2 jobs." in result.stdout
-    assert "59 instants, 0 of them done before: at most 59 jobs to make." in result.stdout
+    assert "59 instants, 0 of them done before: at most 59 jobs to create." in result.stdout
     assert "57 instants created no job: a job with their unique key exists." in result.stderr
     asked = sereno("schedule", "backfill", "k", "2026-03-02", "2026-04-01")
     assert "this would create at most 30 jobs" in asked.stderr
@@ -387,7 +387,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
             ["--daily", "03:00"],
             ["2026-01-02", "2026-01-02"],
             2,
-            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): there is nothing between them",
+            "TO (2026-01-02, UTC) is not after FROM (2026-01-02): the range is empty",
         ),
         (
             ["--daily", "03:00"],
@@ -401,7 +401,7 @@ def test_backfill_under_a_unique_key_says_what_was_there(sereno: Command) -> Non
         (["--daily", "03:00"], ["2026-01-01T04:00", "2026-01-01T05:00"], 0, ""),
     ],
 )
-def test_backfill_of_what_cannot_be(
+def test_invalid_backfills_are_refused(
     sereno: Command, connection: psycopg.Connection, rule: list[str], span: list[str], code: int, said: str
 ) -> None:
     add(sereno, "k", *rule)

@@ -38,7 +38,7 @@ def count(connection: psycopg.Connection) -> Any:
     return one(connection, "select count(*) from sereno.schedules")
 
 
-def test_what_was_exported_comes_back_the_same(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_an_export_is_imported_unchanged(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
     everything = ["--missed", "all", "--missed-limit", "7", "--missed-window", "1h", "--overlap", "allow"]
     everything += ["--max-lateness", "90s", "--max-fires", "9", "--disable-after", "3", "--expires-after", "1d"]
     everything += ["--starts", "2090-01-01", "--ends", "2091-01-01", "--tenant", "r1", "--tag", "a", "--queue", "q"]
@@ -83,7 +83,9 @@ def test_export_of_more_than_a_page(sereno: Command, connection: psycopg.Connect
     assert count(connection) == 2500
 
 
-def test_what_was_stopped_comes_in_stopped(sereno: Command, connection: psycopg.Connection, tmp_path: Path) -> None:
+def test_a_paused_schedule_is_imported_as_disabled(
+    sereno: Command, connection: psycopg.Connection, tmp_path: Path
+) -> None:
     for key, verb in (("paused", "pause"), ("disabled", "disable")):
         add(sereno, key, "--daily", "03:00")
         sereno("schedule", verb, key, "--note", "holidays")
@@ -200,7 +202,7 @@ def test_jobs_are_checked_where_there_is_an_application(sereno: Command, tmp_pat
 def test_import_reads_stdin(process: Process, sereno: Command, tmp_path: Path) -> None:
     assert sereno("schedule", "import", "-").exit_code == 0
     for words, said in (
-        ([], "Import what?"),
+        ([], "Name a FILE"),
         (["-", "--from", "pg-cron"], "FILE and --from exclude each other: choose one."),
         (["-", "--source", "x"], "--from"),
     ):
@@ -244,7 +246,7 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "Created 2" in done.stdout
     assert "refused pg-cron:start: @reboot is not a time" in done.stderr
     assert "note pg-cron:often: was not active in pg_cron" in done.stderr
-    assert done.stderr.index("refused ") < done.stderr.index("note "), "what was refused is said first"
+    assert done.stderr.index("refused ") < done.stderr.index("note "), "refusals are printed first"
     assert "--task-map run_sql" not in done.stderr, "it was mapped"
     assert "no schedule has the task 'none'" in done.stderr
     rows = connection.execute(
@@ -261,19 +263,19 @@ def test_import_from_another_program(sereno: Command, connection: psycopg.Connec
     assert "pg-cron:start" in strict.stderr
 
 
-def test_import_from_a_program_that_is_not_there(sereno: Command) -> None:
+def test_import_from_a_missing_program(sereno: Command) -> None:
     for program in ("celery-beat", "apscheduler", "pg-cron"):
         result = sereno("schedule", "import", "--from", program)
         assert result.exit_code == 3, result.stderr
         assert "Traceback" not in result.stderr
-    dead = sereno("schedule", "import", "--from", "pg-cron", "--source", "postgresql://nobody:secret@127.0.0.1:1/x")
+    dead = sereno("schedule", "import", "--from", "pg-cron", "--source", "postgresql://user:secret@127.0.0.1:1/x")
     assert dead.exit_code == 4
     assert "secret" not in dead.stderr
     assert sereno("schedule", "import", "--from", "cron").exit_code == 2
 
 
 @pytest.mark.usefixtures("pg_cron")
-def test_a_task_for_sql_is_asked_for_once_and_only_if_there_is_none(sereno: Command, tmp_path: Path) -> None:
+def test_the_missing_sql_task_is_noted_once(sereno: Command, tmp_path: Path) -> None:
     words = ["schedule", "import", "--from", "pg-cron", "--dry-run"]
     asked = "note run_sql: define this task, or name the task that runs SQL with --task-map run_sql=…"
     assert sereno(*words).stderr.count("run_sql=…") == 1
@@ -315,9 +317,7 @@ def test_an_address_of_another_database_is_refused_without_its_password(sereno: 
     address = f"{scheme}://ada:secret@db/shop"
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 2
-    said = (
-        f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL address: write postgresql://user@host/database'
-    )
+    said = f'--source "{scheme.partition("+")[0]}://…" is not a PostgreSQL URL: write postgresql://user@host/database'
     assert said in refused.stderr
     assert "secret" not in refused.stderr
 
@@ -335,7 +335,7 @@ def test_an_address_of_another_database_is_refused_without_its_password(sereno: 
         ("password=secret hots=db", 'invalid connection option "hots"'),
     ],
 )
-def test_an_address_that_makes_no_sense_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
+def test_an_invalid_url_does_not_show_its_password(sereno: Command, address: str, said: str) -> None:
     refused = sereno("schedule", "import", "--from", "apscheduler", "--source", address)
     assert refused.exit_code == 4
     assert said in refused.stderr

@@ -1,4 +1,4 @@
-"""The page of one schedule: what its last run does, what was skipped, and until when it is stopped."""
+"""The page of one schedule: its last run, skips and pauses."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.manual_worker import ManualWorker
 
 
 def line(sereno: Command, key: str, label: str) -> str:
-    """The text beside a label."""
+    """Return the text beside a label."""
     page = sereno("schedule", "show", key).stdout
     (found,) = re.findall(rf"^{label} +(.*)$", page, re.MULTILINE)
     return str(found)
@@ -30,7 +30,7 @@ def runs(sereno: Command, key: str, *words: str) -> list[str]:
 
 
 def started(sereno: Command, manual: ManualWorker, *words: str) -> tuple[int, ClaimedJob]:
-    """A schedule whose first run has begun."""
+    """Create a schedule whose first run is active."""
     add(sereno, "k", "--every", "1h", *words)
     manual.connection.execute("update sereno.schedules set task = 'greet'")
     advance(manual.connection, 3700)
@@ -43,9 +43,7 @@ def started(sereno: Command, manual: ManualWorker, *words: str) -> tuple[int, Cl
 # The last run
 
 
-def test_a_run_that_waits_for_its_retry_is_named_and_so_is_what_waits_for_it(
-    sereno: Command, manual: ManualWorker
-) -> None:
+def test_a_run_that_waits_for_a_retry_is_shown_with_its_effect(sereno: Command, manual: ManualWorker) -> None:
     session, job = started(sereno, manual)
     manual.settle(session, job, Settlement("retry", error=describe(OSError("reset")), failed=1, delay=90000.0))
     for _ in range(12):
@@ -73,7 +71,7 @@ def test_a_run_that_waits_for_its_retry_is_named_and_so_is_what_waits_for_it(
         (["--count-from", "end"], "; the next instant is planned when it ends"),
     ],
 )
-def test_what_a_run_that_goes_on_means_for_the_next(
+def test_the_effect_of_an_active_run_on_the_next_instants(
     sereno: Command, manual: ManualWorker, words: list[str], then: str
 ) -> None:
     _, job = started(sereno, manual, *words)
@@ -99,11 +97,11 @@ def test_a_run_in_every_other_state(sereno: Command, manual: ManualWorker) -> No
     assert re.fullmatch(rf"job {job_id}, fired \d m ago", line(sereno, "k", "last run"))
 
 
-def test_a_run_that_ended_is_not_under_way(sereno: Command, manual: ManualWorker) -> None:
+def test_an_ended_run_is_not_active(sereno: Command, manual: ManualWorker) -> None:
     session, job = started(sereno, manual)
     manual.settle(session, job, Settlement("dead", reason="failed", error=describe(OSError("reset")), failed=1))
     advance(manual.connection, 60)
-    # Nobody has told the schedule's row yet: the list knows only that it fired, the page knows the job.
+    # The schedule's row is not updated yet: the list knows only that it fired, the page knows the job.
     assert re.search(r"fired \d m ago", sereno("schedule", "list", "-o", "table").stdout)
     assert line(sereno, "k", "last run") == f"job {job.id}, dead 1 m ago: OSError: reset"
 
@@ -128,7 +126,7 @@ def test_a_pause_with_an_end_is_a_pause(
     assert "paused" not in sereno("schedule", "list", "-o", "table").stdout
 
 
-def test_a_moment_within_the_pause_never_comes(sereno: Command) -> None:
+def test_an_instant_within_the_pause_never_fires(sereno: Command) -> None:
     add(sereno, "once", "--at", "2089-01-01")
     add(sereno, "ends", "--daily", "03:00", "--ends", "2089-01-01")
     sereno("schedule", "pause", "*", "--until", "2090-01-08T12:00+00:00", "--yes")
@@ -137,7 +135,7 @@ def test_a_moment_within_the_pause_never_comes(sereno: Command) -> None:
     assert json.loads(sereno("schedule", "next", "once", "-o", "json").stdout)["paused_until"] == "2090-01-08T12:00:00Z"
 
 
-def test_a_rule_that_makes_no_sense_is_explained_once(sereno: Command, connection: psycopg.Connection) -> None:
+def test_an_invalid_rule_is_explained_once(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
     connection.execute(
         "update sereno.schedules set state = 'parked', next_run_at = null, note = %s",
@@ -153,7 +151,7 @@ def test_a_rule_that_makes_no_sense_is_explained_once(sereno: Command, connectio
 # Words
 
 
-def test_the_page_says_what_its_policies_mean(sereno: Command) -> None:
+def test_the_page_explains_the_policies(sereno: Command) -> None:
     add(sereno, "k", "--daily", "03:00", "--unique-key", "{key}:{fire:%Y-%m}", "--unique-for", "forever")
     add(sereno, "once", "--every", "1h", "--max-fires", "1", "--disable-after", "2")
     assert line(sereno, "k", "unique key") == "{key}:{fire:%Y-%m}, forever, keep: no second job is created"
@@ -186,7 +184,7 @@ def test_a_list_of_60_columns_keeps_the_state_whole(
 # The job that it made
 
 
-def test_a_job_names_the_schedule_and_the_instant_that_made_it(sereno: Command, manual: ManualWorker) -> None:
+def test_a_job_names_its_schedule_and_instant(sereno: Command, manual: ManualWorker) -> None:
     session, job = started(sereno, manual)
     planned = json.loads(sereno("job", "show", str(job.id), "-o", "json").stdout)["job"]["planned_at"]
     assert planned is not None

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sereno.schedules import heatmap as room
+from sereno.schedules import heatmap as heatmap_module
 from sereno.schedules.heatmap import CELL, Cells
 from tests.cli.conftest import PROGRAM, Command, process_environment
 from tests.cli.schedules.schedule_steps import add
@@ -97,7 +97,7 @@ def test_a_heatmap_is_drawn_an_hour_a_line(sereno: Command, connection: psycopg.
     assert "░ up to 25  ▒ up to 50  ▓ up to 75  █ up to 100" in legend
 
 
-def test_a_heatmap_of_little_speaks_in_whole_numbers(sereno: Command, connection: psycopg.Connection) -> None:
+def test_a_small_heatmap_uses_whole_numbers(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--at", "20h")
     *_, total, legend = sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()
     assert "1 fire of 1 schedule;" in total
@@ -109,23 +109,25 @@ def test_a_heatmap_of_little_speaks_in_whole_numbers(sereno: Command, connection
     assert sereno("schedule", "heatmap", "-o", "table").stdout.splitlines()[-1] == "▒ up to 1  ▓ up to 2  █ up to 3"
 
 
-def test_a_rule_that_makes_no_sense_does_not_spoil_the_picture(sereno: Command, connection: psycopg.Connection) -> None:
+def test_an_invalid_rule_is_omitted_from_the_heatmap(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
     add(sereno, "k", "--cron", "0 * * * *")
     found = cells(sereno)
     assert (found["schedules"], found["left_out"]) == (1, 1)
-    assert "Left out" in sereno("schedule", "heatmap", "-o", "table").stdout
+    assert "Omitted" in sereno("schedule", "heatmap", "-o", "table").stdout
 
 
-def test_too_many_instants_are_left_out_and_said(sereno: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_OF_A_RULE", 1000)
+def test_schedules_with_too_many_instants_are_omitted_with_a_note(
+    sereno: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heatmap_module, "MOST_OF_A_RULE", 1000)
     add(sereno, "seconds", "--cron", "* * * * * *")
     add(sereno, "hours", "--cron", "0 * * * *")
     found = cells(sereno)
     assert (found["schedules"], found["left_out"]) == (1, 1)
 
 
-def test_a_heatmap_in_a_pipe_and_of_nonsense(sereno: Command) -> None:
+def test_a_heatmap_in_a_pipe_and_with_invalid_arguments(sereno: Command) -> None:
     add(sereno, "k", "--cron", "0 * * * *")
     header, *lines = sereno("schedule", "heatmap", "--next", "1h").stdout.splitlines()
     assert header == "at\tfires"
@@ -180,7 +182,7 @@ def lease(connection: psycopg.Connection, left: str, **more: Any) -> None:
     )
 
 
-def test_status_says_who_leads_and_how_it_goes(sereno: Command, connection: psycopg.Connection) -> None:
+def test_status_shows_the_leader_and_its_last_tick(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
     lease(connection, "1 hour", error="a schedule could not be fired\nat all")
     text = sereno("status").stdout
@@ -197,14 +199,14 @@ def test_status_when_the_scheduler_was_killed(sereno: Command, connection: psyco
     add(sereno, "k", "--every", "1h")
     lease(connection, "-5 seconds")
     text = sereno("status").stdout
-    assert "Scheduler: none is alive. The last one, host:1:abc, was gone at " in text
+    assert "Scheduler: none is alive. The last one, host:1:abc, lost its lease at " in text
     assert "No scheduler is alive: start `sereno scheduler`" in text
     assert json.loads(sereno("status", "-o", "json").stdout)["scheduler"]["lease_seconds"] < 0
 
 
 # The scheduler by itself
 
-# Its lease is not over before somebody has looked, however slow that is.
+# Seconds. Long enough that the lease does not expire before the status is read, however slow that is.
 LEASE = 3600
 LONG_LEASE = f"from sereno.schedules import scheduler; scheduler.LEASE = {LEASE}.0; {PROGRAM}"
 
@@ -228,7 +230,7 @@ def scheduler(database_url: str, directory: Path) -> Iterator["subprocess.Popen[
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_scheduler_alone_fires_until_it_is_told_to_stop(
+def test_a_standalone_scheduler_fires_until_it_is_stopped(
     sereno: Command, connection: psycopg.Connection, database_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     add(sereno, "k", "--every", "100ms", "--overlap", "allow")
@@ -265,7 +267,7 @@ def test_a_killed_scheduler_is_followed_by_another(
 
 def test_a_scheduler_needs_a_database_with_our_schema(sereno: Command, empty_database_url: str) -> None:
     assert sereno("scheduler", SERENO_DATABASE_URL=empty_database_url).exit_code == 5
-    assert sereno("scheduler", "--database-url", "postgresql://nobody@127.0.0.1:1/x").exit_code == 4
+    assert sereno("scheduler", "--database-url", "postgresql://user@127.0.0.1:1/x").exit_code == 4
     assert sereno("scheduler", SERENO_DATABASE_URL="").exit_code == 3
 
 

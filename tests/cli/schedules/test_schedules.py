@@ -1,4 +1,4 @@
-"""`sereno schedule list`, `show` and `next`, for people and for programs."""
+"""`sereno schedule list`, `show` and `next`, as text and as JSON."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_list_fits_a_terminal_of_100_columns(sereno: Command, database_url: str,
     assert "r42 " in wide
 
 
-def test_a_key_cannot_talk_to_the_terminal(sereno: Command, database_url: str, tmp_path: Path) -> None:
+def test_control_characters_in_a_key_are_not_printed(sereno: Command, database_url: str, tmp_path: Path) -> None:
     key = "\x1b[31mred\x07\nnext"
     add(sereno, key, "--every", "1h")
     for words in (["schedule", "list"], ["schedule", "show", key], ["schedule", "next", key]):
@@ -86,7 +86,7 @@ def test_a_key_cannot_talk_to_the_terminal(sereno: Command, database_url: str, t
         assert "�[31mred� next" in text
 
 
-def test_a_rule_that_makes_no_sense_is_shown_as_it_is(sereno: Command, connection: psycopg.Connection) -> None:
+def test_an_invalid_rule_is_shown_as_stored(sereno: Command, connection: psycopg.Connection) -> None:
     connection.execute("select sereno.schedule('bad', 'work', cron => '61 * * * *')")
     for words in (["list"], ["show", "bad"], ["next", "bad"], ["export"]):
         result = sereno("schedule", *words)
@@ -98,7 +98,7 @@ def test_a_rule_that_makes_no_sense_is_shown_as_it_is(sereno: Command, connectio
     assert "minute 61 is out of range" in page
 
 
-def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.Connection) -> None:
+def test_show_as_text_and_as_json(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "menu:42", "--daily", "06:00", "--tz", "Africa/Nairobi", "--spread", "20m", "--disable-after", "3")
     for _ in range(2):
         advance(connection, 86400)
@@ -108,7 +108,7 @@ def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.C
         "menu:42",
         "every day at 06:00, Africa/Nairobi (spread +14m59s)",
         "queue default, priority 5",
-        "latest: one run stands for all",
+        "latest: one run covers all",
         "skip: an instant is skipped while",
         "after 3 failed runs in a row (0 now)",
         "fired 1,",
@@ -122,10 +122,10 @@ def test_show_for_people_and_for_programs(sereno: Command, connection: psycopg.C
     assert [fire["reason"] for fire in detail["fires"]] == ["overlap", None]
     assert len(detail["upcoming"]) == 5
     assert detail["upcoming"][0]["local"].endswith("+03:00")
-    assert "skipped: the run" not in sereno("schedule", "show", "menu:42", "-n", "0").stdout
+    assert "skipped: the previous run" not in sereno("schedule", "show", "menu:42", "-n", "0").stdout
 
 
-def test_show_says_who_stopped_it_and_why(sereno: Command) -> None:
+def test_show_names_the_author_and_reason_of_a_pause(sereno: Command) -> None:
     add(sereno, "k", "--daily", "06:00")
     sereno("schedule", "pause", "k", "--note", "holidays")
     page = sereno("schedule", "show", "k").stdout
@@ -152,9 +152,7 @@ def test_next_of_a_pause_with_an_end_begins_there(sereno: Command) -> None:
     assert found["upcoming"][0]["at"] == "2090-01-09T06:00:00Z"
 
 
-def test_next_of_one_that_is_overdue_shows_it_and_goes_on_from_now(
-    sereno: Command, connection: psycopg.Connection
-) -> None:
+def test_next_shows_an_overdue_instant_and_continues_from_now(sereno: Command, connection: psycopg.Connection) -> None:
     add(sereno, "k", "--every", "1h")
     advance(connection, 10 * 3600)
     lines = sereno("schedule", "next", "k", "-n", "3").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""`sereno schedule add` and `preview`: what is written, what it means, and what is refused."""
+"""`sereno schedule add` and `preview`: stored schedules, previews and refusals."""
 
 import json
 import subprocess
@@ -157,7 +157,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
         (["--daily", "03:00", "--spread", "500d"], "--spread '500d' is out of range"),
         (["--daily", "03:00", "--tz", "Europe/Rga"], "Europe/Riga"),
         (["--daily", "03:00", "--phase", "1m"], "--phase needs --every"),
-        (["--at", "2090-01-01", "--spread", "1h"], "--spread does nothing"),
+        (["--at", "2090-01-01", "--spread", "1h"], "--spread has no effect"),
         (["--at", "yesterday"], "--at 'yesterday'"),
         (["--at", "2020-01-01"], "all past"),
         (["--daily", "03:00", "--starts", "later"], "--starts 'later'"),
@@ -173,7 +173,7 @@ def test_add_checks_the_job_with_the_application(sereno: Command, tmp_path: Path
         (["--daily", "03:00", "--max-fires", "99999999999999999999"], "out of range"),
     ],
 )
-def test_add_refuses_kindly_and_writes_nothing(
+def test_add_refuses_invalid_options_and_writes_nothing(
     sereno: Command, connection: psycopg.Connection, words: list[str], said: str
 ) -> None:
     result = sereno("schedule", "add", "k", "--task", "work", "--unchecked", *words)
@@ -184,7 +184,7 @@ def test_add_refuses_kindly_and_writes_nothing(
 
 
 @pytest.mark.parametrize("key", ["", "k" * 501, "a\x00b", "a\udcffb"])
-def test_a_key_that_cannot_be_one(sereno: Command, key: str) -> None:
+def test_invalid_keys_are_refused(sereno: Command, key: str) -> None:
     rest = {"add": ["--task", "work", "--unchecked", "--daily", "03:00"], "backfill": ["2d", "1d"]}
     for verb in ("add", "show", "next", "run", "list", "pause", "export", "backfill"):
         result = sereno("schedule", verb, key, *rest.get(verb, []))

@@ -1,4 +1,4 @@
-"""The list that the worker command carries."""
+"""`sereno worker list`."""
 
 import json
 

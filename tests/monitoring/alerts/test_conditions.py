@@ -1,4 +1,4 @@
-"""What needs a person: every kind is found when it is there, in words, and by one tenant only what is theirs."""
+"""Every kind of condition is found, with its text; a tenant sees only its own."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from tests.manual_worker import ManualWorker
 
 
 def look(manual: ManualWorker, **options: object) -> dict[str, AlertCondition]:
-    """The last of each kind."""
+    """Return the last condition of each kind."""
     return {each.kind: each for each in found(manual, **options)}
 
 
@@ -28,16 +28,16 @@ def found(manual: ManualWorker, **options: object) -> list[AlertCondition]:
 
 @pytest.fixture
 def quiet(manual: ManualWorker) -> ManualWorker:
-    """An application with a worker and nothing to do."""
+    """An application with an idle worker."""
     manual.worker()
     return manual
 
 
-def test_a_quiet_house_needs_nobody(quiet: ManualWorker) -> None:
+def test_an_idle_system_has_no_conditions(quiet: ManualWorker) -> None:
     assert found(quiet) == []
 
 
-def test_nobody_works(manual: ManualWorker) -> None:
+def test_no_worker(manual: ManualWorker) -> None:
     assert look(manual)["worker.none"].level == "warn"
     manual.enqueue()
     first = found(manual)[0]
@@ -45,7 +45,7 @@ def test_nobody_works(manual: ManualWorker) -> None:
     assert first.words == "No worker is alive."
 
 
-def test_a_queue_that_nobody_serves(quiet: ManualWorker) -> None:
+def test_an_unserved_queue(quiet: ManualWorker) -> None:
     quiet.enqueue(queue="mails")
     quiet.enqueue(queue="mails")
     (each,) = found(quiet)
@@ -55,7 +55,7 @@ def test_a_queue_that_nobody_serves(quiet: ManualWorker) -> None:
     assert each.since == quiet.run_at(quiet.enqueue(queue="mails")) or each.since is not None
 
 
-def test_a_queue_that_is_late_until_somebody_stops_it(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_a_queue_is_late_until_it_is_paused(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     quiet.enqueue()
     assert "queue.late" not in look(quiet)
     advance(connection, 180)
@@ -82,22 +82,20 @@ def test_counting_stops_at_a_bound(
     assert "has 3 or more ready jobs" in look(quiet)["queue.unserved"].words
 
 
-def test_a_task_that_nobody_knows(manual: ManualWorker) -> None:
+def test_an_unknown_task(manual: ManualWorker) -> None:
     manual.worker(tasks=["other"])
     manual.enqueue()
     unknown = look(manual)["task.unknown"]
     assert (unknown.subject, unknown.values) == ("greet in default", {"task": "greet", "queue": "default"})
 
 
-def test_what_died_within_the_hour_for_all_and_for_one_tenant(
-    quiet: ManualWorker, connection: psycopg.Connection
-) -> None:
+def test_recently_dead_jobs_for_all_and_for_one_tenant(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     for tenant in ("r42", "r42", "r7", None):
         quiet.dead(tenant=tenant)
     dead = look(quiet)["job.dead"]
     assert (dead.subject, dead.words) == ("greet", "Jobs of the task greet died within the last hour: 4.")
     assert [each.values["count"] for each in found(quiet, tenant="r42")] == [2]
-    assert found(quiet, tenant="nobody") == []
+    assert found(quiet, tenant="unknown") == []
     advance(connection, 3601)
     assert "job.dead" not in look(quiet)
 
@@ -162,7 +160,7 @@ def test_channels_that_are_paused_or_fail(quiet: ManualWorker, connection: psyco
     assert failing.words == "The channel pager fails: 11 of the last 15 deliveries."
 
 
-def test_a_paused_tenant_is_that_tenants_concern(quiet: ManualWorker) -> None:
+def test_a_paused_tenant_is_a_condition_of_that_tenant(quiet: ManualWorker) -> None:
     quiet.app.database.run(queues.pause("tenant", "r42"))
     assert found(quiet) == []
     (each,) = found(quiet, tenant="r42")
@@ -170,7 +168,7 @@ def test_a_paused_tenant_is_that_tenants_concern(quiet: ManualWorker) -> None:
     assert found(quiet, tenant="r7") == []
 
 
-def test_a_transaction_that_stays_open(quiet: ManualWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_transaction(quiet: ManualWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LONG_TRANSACTION", 0.0)
     with psycopg.connect(quiet.app.url, application_name="a report") as holder:
         holder.execute("select 1")
@@ -180,25 +178,25 @@ def test_a_transaction_that_stays_open(quiet: ManualWorker, monkeypatch: pytest.
         assert (pinned.kind, "a report" in pinned.words) == ("snapshot.pinned", True)
 
 
-def test_a_clock_that_was_moved(quiet: ManualWorker, connection: psycopg.Connection) -> None:
+def test_a_moved_clock(quiet: ManualWorker, connection: psycopg.Connection) -> None:
     advance(connection, 30)
-    assert look(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is meant for tests."
+    assert look(quiet)["clock.moved"].words == "The clock is moved by 30 s: this is for tests."
 
 
-def test_a_schema_that_is_missing_or_behind(
+def test_a_missing_or_outdated_schema(
     app: Sereno, manual: ManualWorker, connection: psycopg.Connection, empty_database_url: str
 ) -> None:
     connection.execute("delete from sereno.migrations where number = (select max(number) from sereno.migrations)")
     assert look(manual)["schema.behind"].words == "1 migrations are not applied."
     empty = Sereno(empty_database_url)
     (only,) = empty.database.run(attention(empty.settings))
-    assert (only.kind, only.words) == ("schema.none", "There is no schema sereno of sereno.")
+    assert (only.kind, only.words) == ("schema.none", "The schema sereno of sereno does not exist.")
     empty.close()
     with psycopg.connect(empty_database_url, autocommit=True) as other:
         assert migrate(other)
 
 
-def test_names_that_people_chose_stay_names(quiet: ManualWorker) -> None:
+def test_user_chosen_names_are_cleaned_and_quoted(quiet: ManualWorker) -> None:
     hostile = "a\x1b[31m\u202e$(reboot) @everyone %(queue)s <b>\n;"
     quiet.enqueue(queue=hostile)
     (each,) = found(quiet)
@@ -206,22 +204,22 @@ def test_names_that_people_chose_stay_names(quiet: ManualWorker) -> None:
     assert "\u202e" not in each.words
     assert "\n" not in each.words
     assert "%(queue)s <b>" in each.words
-    # Whoever copies the command runs that command, and no other.
+    # Copying the command into a shell runs exactly that command.
     assert each.remedy == "sereno worker -q 'a [31m $(reboot) @everyone %(queue)s <b> ;'"
 
 
-def test_every_kind_belongs_to_a_look() -> None:
+def test_every_kind_belongs_to_a_query() -> None:
     looked_for = [kind for look in store.LOOKS for kind in look.kinds]
     assert sorted([*looked_for, "log.lines"]) == sorted(KINDS)
 
 
 def test_a_sentence_in_another_language_takes_the_same_values() -> None:
     each = condition("queue.late", "q", "bad", "look", queue="q", ready=1200, age="5 m")
-    assert filled("Fila %(queue)s: %(ready)s (%(nobody)s)", each.values) == "Fila q: 1,200 (…)"
+    assert filled("Fila %(queue)s: %(ready)s (%(missing)s)", each.values) == "Fila q: 1,200 (…)"
     assert clean("x" * 500) == "x" * 199 + "…"
 
 
-def test_what_makes_no_sense_is_refused(manual: ManualWorker) -> None:
+def test_invalid_arguments_are_refused(manual: ManualWorker) -> None:
     for options in ({"late": 0}, {"late": "2d"}, {"tenant": ""}, {"tenant": "a\x00"}):
         with pytest.raises(InvalidArguments):
             found(manual, **options)

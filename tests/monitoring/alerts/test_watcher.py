@@ -1,4 +1,4 @@
-"""Alerts: told once, again while it lasts, and once that it is over; whoever leads or dies, whatever the names are."""
+"""Alerts are sent once, repeated while open, and resolved once, also when the leading scheduler changes or dies."""
 
 import asyncio
 import itertools
@@ -57,8 +57,8 @@ async def _closed(watch: AlertWatcher) -> AsyncIterator[None]:
     await watch.stop()
 
 
-def rule(app: Sereno, name: str = "house", **options: Any) -> AlertRule:
-    # Where nobody listens: what is sent there reaches nobody.
+def rule(app: Sereno, name: str = "ops", **options: Any) -> AlertRule:
+    # No server listens there, so no message is delivered.
     given = {"targets": [AlertTarget(channel="discord", address="http://127.0.0.1:9/api/webhooks/1/x")], **options}
     made = AlertRule(name=name, **given)
     app.database.run(alerts.set_rule(made, actor="test"))
@@ -74,7 +74,7 @@ def mend_sms(app: Sereno) -> None:
 
 
 def sent(connection: psycopg.Connection) -> list[str]:
-    """What the jobs that were made will say, in order."""
+    """Return the messages of the enqueued jobs, in order."""
     rows = connection.execute("select args ->> 'what' from sereno.jobs where task = 'sereno.alert' order by id")
     return [row[0] for row in rows]
 
@@ -82,7 +82,7 @@ def sent(connection: psycopg.Connection) -> list[str]:
 ONLY: dict[str, Any] = {"kinds": ["channel.paused"]}
 
 
-async def test_opened_once_told_again_and_over_once(
+async def test_an_alert_is_sent_repeated_and_resolved_once(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
@@ -107,13 +107,13 @@ async def test_opened_once_told_again_and_over_once(
         await watch.look()
     assert sent(connection) == ["opened", "again", "over"]
     (row,) = app.database.run(alerts.list_alerts(10))
-    assert (row.rule, row.kind, row.subject, row.times) == ("house", "channel.paused", "sms", 2)
+    assert (row.rule, row.kind, row.subject, row.times) == ("ops", "channel.paused", "sms", 2)
     assert row.resolved_at is not None
     assert row.resolved_told_at is not None
     assert row.words == "The channel sms is paused: 401: bad"
 
 
-async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
+async def test_a_returning_condition_reopens_its_alert_and_takes_longer_to_resolve(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, **ONLY)
@@ -136,14 +136,16 @@ async def test_what_comes_back_stays_the_same_alert_and_is_calmed_for_longer(
     assert one(connection, "select count(*) from sereno.alerts") == 2
 
 
-async def test_only_what_lasts_is_told(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
+async def test_a_condition_that_does_not_last_is_not_sent(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, **ONLY, for_seconds=300)
     pause_sms(app)
     await watch.look()
     assert (sent(connection), one(connection, "select count(*) from sereno.alerts")) == ([], 1)
     mend_sms(app)
     await watch.look()
-    assert one(connection, "select count(*) from sereno.alerts") == 0, "nobody has heard of it"
+    assert one(connection, "select count(*) from sereno.alerts") == 0, "it was never sent"
     pause_sms(app)
     await watch.look()
     advance(connection, 301)
@@ -151,7 +153,7 @@ async def test_only_what_lasts_is_told(app: Sereno, watch: AlertWatcher, connect
     assert sent(connection) == ["opened"]
 
 
-async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
+async def test_a_rule_matches_only_its_kind_level_queue_and_tenant(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
 ) -> None:
     rule(app, "bad", level="bad", kinds=["channel.paused", "channel.account"])
@@ -165,11 +167,11 @@ async def test_a_rule_hears_of_its_kind_level_queue_and_tenant_alone(
     assert found == [("bad", "channel.paused"), ("theirs", "channel.account")]
 
 
-async def test_what_gets_worse_is_told_at_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_worse_level_is_sent_at_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app)
     for level in ("warn", "warn", "bad", "bad", "warn"):
         found = condition("queue.late", "mails", level, "look", queue="mails", ready=1, age="1 m")
-        app.database.run(follow("house", ConditionSnapshot([found], set())))
+        app.database.run(follow("ops", ConditionSnapshot([found], set())))
     assert sent(connection) == ["opened", "again"]
 
 
@@ -191,7 +193,7 @@ async def test_silence_and_its_end(app: Sereno, watch: AlertWatcher, connection:
     assert app.database.run(alerts.silence(10**6, until)) is None
 
 
-async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_two_concurrent_watchers_send_an_alert_once(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
     watches = [AlertWatcher(app.url, app.settings, lambda: True) for _ in range(4)]
@@ -206,7 +208,7 @@ async def test_two_who_look_at_once_tell_it_once(app: Sereno, connection: psycop
     assert sent(connection) == ["opened", "over"]
 
 
-async def test_the_scheduler_that_leads_keeps_watch_and_the_next_goes_on(
+async def test_the_leading_scheduler_watches_and_the_next_leader_continues(
     app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "LOOK_EVERY", 0.05)
@@ -240,7 +242,7 @@ main(["scheduler"], prog_name="sereno")
 """
 
 
-async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connection: psycopg.Connection) -> None:
+async def test_a_killed_leader_loses_no_alert(app: Sereno, connection: psycopg.Connection) -> None:
     rule(app, **ONLY)
     pause_sms(app)
     environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_KEEP_LOGS": "off"}
@@ -266,7 +268,7 @@ async def test_a_leader_that_is_killed_leaves_nothing_untold(app: Sereno, connec
     assert sent(connection) == ["opened", "opened"]
 
 
-async def test_a_rule_or_a_look_that_fails_harms_no_other(
+async def test_a_failing_rule_or_query_does_not_affect_others(
     app: Sereno, watch: AlertWatcher, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule(app, "a-good", **ONLY)
@@ -291,11 +293,13 @@ async def test_a_rule_or_a_look_that_fails_harms_no_other(
     errors: dict[str, Any] = dict(connection.execute("select name, error from sereno.alert_rules").fetchall())
     assert "ValidationError" in errors["b-broken"]
     assert (errors["a-good"], errors["d-dead"]) == (None, None)
-    # What could not be looked at is not over.
+    # An alert whose query failed is not resolved.
     assert one(connection, "select resolved_at from sereno.alerts where rule = 'd-dead'") is None
 
 
-async def test_so_many_lines_of_the_log(app: Sereno, watch: AlertWatcher, connection: psycopg.Connection) -> None:
+async def test_a_log_rule_counts_matching_lines(
+    app: Sereno, watch: AlertWatcher, connection: psycopg.Connection
+) -> None:
     rule(app, "log", log=LogRule(level="warning", event="job.dead", count=3, within=300), task="work")
 
     def say(level: str = "error", event: str = "job.dead", task: str = "work") -> None:
@@ -339,7 +343,7 @@ def work(app: Sereno) -> Any:
     return work
 
 
-async def test_a_message_reaches_discord_and_calls_nobody(
+async def test_a_discord_message_pings_no_one(
     app: Sereno, work: Any, watch: AlertWatcher, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
@@ -370,13 +374,13 @@ async def test_a_webhook_is_signed_and_needs_no_code(app: Sereno, work: Any, con
         target = AlertTarget(channel="webhook", address=f"{receiver.url}/hook", keys={"secrets": [SECRET]})
         rule(app, targets=[target])
         async with app.working():
-            (job,) = app.database.run(alerts.try_rule("house", actor="test"))
+            (job,) = app.database.run(alerts.try_rule("ops", actor="test"))
             await auntil(lambda: len(receiver.accepted) == 1)
             said = receiver.accepted[f"sereno-alert-{job}"]
-            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "house", "what": "test"})
+            assert (said["type"], said["data"]) == ("sereno.alert", {"rule": "ops", "what": "test"})
 
 
-async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
+async def test_a_refused_message_is_retried_or_becomes_a_dead_job(
     app: Sereno, work: Any, discord: DiscordProvider, connection: psycopg.Connection
 ) -> None:
     app.channels.add(Discord(url=discord.url))
@@ -384,14 +388,14 @@ async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
     rule(app, "nowhere", targets=[AlertTarget(channel="fax", address="1")])
     discord.refuses = (429, 0)
     async with app.working():
-        app.database.run(alerts.try_rule("house"))
+        app.database.run(alerts.try_rule("ops"))
         await auntil(lambda: len(discord.log) == 1)
         discord.refuses = None
         await auntil(lambda: one(connection, "select count(*) from sereno.jobs where state = 'scheduled'") == 1)
         advance(connection, 60)
         await auntil(lambda: len(discord.sent) == 1)
         discord.refuses = (401, 50027)
-        app.database.run(alerts.try_rule("house"))
+        app.database.run(alerts.try_rule("ops"))
         app.database.run(alerts.try_rule("nowhere"))
         await auntil(lambda: one(connection, "select count(*) from sereno.history_dead") == 2)
     reasons = [row[0] for row in connection.execute("select reason from sereno.history_dead order by id")]
@@ -400,15 +404,15 @@ async def test_a_refusal_is_tried_again_or_dies_as_any_job_does(
     assert reasons[1] == "unknown channel fax: add it with app.channels.add(…)"
 
 
-async def test_a_rule_that_is_gone_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
+async def test_a_removed_rule_sends_nothing(app: Sereno, work: Any, connection: psycopg.Connection) -> None:
     rule(app)
-    (job,) = app.database.run(alerts.try_rule("house"))
-    assert app.database.run(alerts.remove_rule("house"))
+    (job,) = app.database.run(alerts.try_rule("ops"))
+    assert app.database.run(alerts.remove_rule("ops"))
     async with app.working():
         await auntil(lambda: state(connection, job) == "succeeded")
 
 
-def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_alert_is_enqueued_in_a_served_queue(app: Sereno, connection: psycopg.Connection) -> None:
     assert app.database.run(store.notification_queue()) is None
     given = {"host": "h", "pid": 1, "version": "0", "lease": 60.0}
     app.database.run(sessions.register(queues={"default": 1}, tasks=["other"], **given))  # type: ignore[arg-type]  # as a worker would
@@ -418,7 +422,7 @@ def test_it_is_sent_from_a_queue_that_somebody_serves(app: Sereno, connection: p
     assert app.database.run(store.notification_queue()) == "c"
 
 
-async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody_again(
+async def test_without_workers_the_scheduler_sends_an_alert_once(
     app: Sereno,
     work: Any,
     watch: AlertWatcher,
@@ -444,7 +448,7 @@ async def test_where_no_worker_is_alive_the_scheduler_sends_it_itself_and_nobody
 # Rules
 
 
-async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
+async def test_declared_rules_do_not_overwrite_changes_of_an_operator(
     app: Sereno, work: Any, connection: psycopg.Connection
 ) -> None:
     address = "https://discord.com/api/webhooks/1/x"
@@ -465,7 +469,7 @@ async def test_rules_of_the_code_are_written_unless_a_person_changed_them(
         assert written() == 5
 
 
-def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg.Connection) -> None:
+def test_an_address_is_masked_and_can_be_retained(app: Sereno, connection: psycopg.Connection) -> None:
     hook = "https://discord.com/api/webhooks/1/very-secret"
     signed = AlertTarget(channel="webhook", address="https://example.com/a", keys={"secrets": [SECRET]})
     rule(app, targets=[AlertTarget(channel="discord", address=hook), signed])
@@ -481,23 +485,23 @@ def test_an_address_is_never_shown_and_can_stay(app: Sereno, connection: psycopg
         ("https://example.com/a", {"secrets": [SECRET]}),
         (hook, {}),
     ]
-    with pytest.raises(InvalidArguments, match="write it out"):
+    with pytest.raises(InvalidArguments, match="write it in full"):
         rule(app, targets=[AlertTarget(channel="discord", address="https://other.com/…")])
     audit = one(connection, "select string_agg(detail::text, ' ') from sereno.audit")
     assert "very-secret" not in audit
     assert SECRET not in audit
 
 
-def test_a_rule_that_is_stopped_or_removed_closes_what_it_has_open(app: Sereno, connection: psycopg.Connection) -> None:
+def test_disabling_or_removing_a_rule_resolves_its_alerts(app: Sereno, connection: psycopg.Connection) -> None:
     found = condition("job.dead", "work", "bad", "", count=1, task="work")
-    for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("house"))):
+    for stop in (lambda: rule(app, enabled=False), lambda: app.database.run(alerts.remove_rule("ops"))):
         rule(app)
-        app.database.run(follow("house", ConditionSnapshot([found], set())))
+        app.database.run(follow("ops", ConditionSnapshot([found], set())))
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 1
         stop()
         assert one(connection, "select count(*) from sereno.alerts where resolved_at is null") == 0
     assert sent(connection) == ["opened", "opened"]
-    assert not app.database.run(alerts.remove_rule("house"))
+    assert not app.database.run(alerts.remove_rule("ops"))
 
 
 GOOD: dict[str, Any] = {"name": "a", "targets": [AlertTarget(channel="discord", address="x")]}
@@ -525,7 +529,7 @@ GOOD: dict[str, Any] = {"name": "a", "targets": [AlertTarget(channel="discord", 
     ],
     ids=str,
 )
-def test_what_is_no_rule_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_rules_are_refused(wrong: dict[str, Any]) -> None:
     assert checked(AlertRule(**GOOD))
     with pytest.raises(InvalidArguments):
         checked(AlertRule(**GOOD | wrong))
@@ -538,10 +542,10 @@ MOMENTS = st.lists(st.tuples(st.sets(SUBJECTS), st.integers(1, 4000)), max_size=
 
 
 @given(moments=MOMENTS, lasts=st.sampled_from([0, 30, 600]), again=st.sampled_from([60, 14400]))
-def test_for_every_subject_what_is_told_makes_sense(
+def test_messages_of_each_subject_are_in_a_valid_order(
     moments: list[tuple[set[str], int]], lasts: int, again: int
 ) -> None:
-    """Opened first, again only while it is open and not too soon, over only after it was told, and once."""
+    """Opened first, repeated only while open and not too soon, resolved only once and after it was sent."""
     told = AlertRule(**GOOD, for_seconds=lasts, again_seconds=again)
     now, known = NOW, dict[str, Alert]()
     said: dict[str, list[tuple[str, datetime]]] = {"a": [], "b": []}
@@ -599,7 +603,7 @@ def _check_story(lines: list[tuple[str, datetime]], again: int) -> None:
     assert not lines or lines[0][0] == "opened"
 
 
-def test_a_kind_that_nobody_could_look_at_is_not_over() -> None:
+def test_alerts_of_a_failed_query_are_not_resolved() -> None:
     long_ago = NOW - timedelta(days=1)
     alert = Alert(
         id=1, kind="job.dead", subject="a", level="bad", opened_at=long_ago, last_seen_at=long_ago, told_at=long_ago

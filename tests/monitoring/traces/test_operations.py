@@ -1,4 +1,4 @@
-"""A trace: what began it, what ran, what was told, in lanes, each with a bound."""
+"""Traces: schedules, jobs, events and deliveries as lanes, with bounded queries."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from tests.notifications.conftest import Pager, Tender
 
 @pytest.fixture
 def told(app: Sereno, connection: psycopg.Connection) -> int:
-    """An event that carries a trace, of which one of three deliveries failed and one was answered."""
+    """An event with a trace and three deliveries: one failed, one has a receipt."""
     pager = Pager()
     pager.answers = {"a2": Failed("too_big")}
     published = app.event("tender.published", Tender, channels=[pager])
@@ -45,7 +45,7 @@ def lanes(found: Trace) -> list[tuple[str, str, dict[str, int]]]:
     return [(lane.kind, lane.name, lane.counts) for lane in found.lanes]
 
 
-def test_an_event_and_what_became_of_it(app: Sereno, told: int) -> None:
+def test_an_event_and_its_deliveries_are_lanes(app: Sereno, told: int) -> None:
     found = app.database.run(trace("abc"))
     assert lanes(found) == [
         ("job", "sereno.fan_out", {}),
@@ -58,7 +58,7 @@ def test_an_event_and_what_became_of_it(app: Sereno, told: int) -> None:
     assert (found.segments[0].low, found.segments[-1].high) == (0.0, 1.0)
 
 
-def test_it_is_found_by_its_subject_a_delivery_and_a_job(app: Sereno, told: int, manual: ManualWorker) -> None:
+def test_a_trace_is_found_by_subject_delivery_and_job(app: Sereno, told: int, manual: ManualWorker) -> None:
     run = app.database.run
     (by_subject,) = run(find(subject="tender 1057-22"))
     assert (by_subject.id, by_subject.kind, by_subject.number, by_subject.tenant) == ("abc", "event", told, "t")
@@ -75,24 +75,24 @@ def test_it_is_found_by_its_subject_a_delivery_and_a_job(app: Sereno, told: int,
     for wrong in (find(), find(job=1, subject="x"), find(subject="\x00")):
         with pytest.raises(InvalidArguments):
             run(wrong)
-    for name in ("nobody", "job:99999999999", f"event:{2**63}", "job:-1", "job:"):
+    for name in ("unknown", "job:99999999999", f"event:{2**63}", "job:-1", "job:"):
         with pytest.raises(ConfigurationError):
             run(trace(name))
 
 
-def test_a_tenant_sees_its_part_alone(app: Sereno, told: int, manual: ManualWorker) -> None:
+def test_a_tenant_sees_only_its_part(app: Sereno, told: int, manual: ManualWorker) -> None:
     theirs = manual.enqueue(trace="abc", tenant="s")
     assert {lane.tenant for lane in app.database.run(trace("abc")).lanes} == {"t", "s"}
     mine = app.database.run(trace("abc", tenant="s"))
     assert [(lane.kind, lane.id) for lane in mine.lanes] == [("job", str(theirs))]
     assert (mine.deliveries, mine.receipts) == ([], [])
     with pytest.raises(ConfigurationError):
-        app.database.run(trace("abc", tenant="nobody"))
+        app.database.run(trace("abc", tenant="unknown"))
     assert app.database.run(find(subject="tender 1057-22", tenant="s")) == []
     assert app.database.run(find(job=theirs, tenant="t")) == []
 
 
-def test_waits_and_tries_follow_each_other(app: Sereno, manual: ManualWorker, connection: psycopg.Connection) -> None:
+def test_waits_and_attempts_alternate(app: Sereno, manual: ManualWorker, connection: psycopg.Connection) -> None:
     job = manual.enqueue(trace="tries")
     session = manual.worker()
     advance(connection, 5)
@@ -111,7 +111,7 @@ def test_waits_and_tries_follow_each_other(app: Sereno, manual: ManualWorker, co
     assert all(earlier.end == later.start for earlier, later in zip(lane.spans, lane.spans[1:], strict=False))
 
 
-def test_the_schedule_that_began_it_comes_first(app: Sereno, connection: psycopg.Connection) -> None:
+def test_the_schedule_of_a_job_comes_first(app: Sereno, connection: psycopg.Connection) -> None:
     @app.task
     def count() -> None: ...
 
@@ -123,9 +123,7 @@ def test_the_schedule_that_began_it_comes_first(app: Sereno, connection: psycopg
     assert found.lanes[0].spans[0].state == "fired"
 
 
-def test_however_many_there_are_it_is_one_page(
-    app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_trace_is_bounded(app: Sereno, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "BOUND", 1000)
     connection.execute(
         "insert into sereno.jobs (task, state, ready_seq, trace) "

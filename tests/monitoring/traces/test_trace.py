@@ -1,4 +1,4 @@
-"""Time is laid out from 0 to 1: in order, without holes, and with long idle gaps cut."""
+"""The time axis of a trace runs from 0 to 1, in order and without holes, with long idle gaps cut."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -25,7 +25,7 @@ spans = st.lists(st.builds(span, st.sampled_from(["wait", "run", "mark"]), lengt
 
 
 @given(spans, st.lists(st.floats(-1e8, 1e8, allow_nan=False), max_size=10))
-def test_segments_follow_each_other_and_every_moment_has_its_place(found: list[Span], moments: list[float]) -> None:
+def test_segments_are_contiguous_and_every_time_has_a_position(found: list[Span], moments: list[float]) -> None:
     segments = cut(found)
     if not found:
         assert segments == []
@@ -47,7 +47,7 @@ def test_segments_follow_each_other_and_every_moment_has_its_place(found: list[S
 
 
 @given(spans)
-def test_nothing_that_runs_is_cut(found: list[Span]) -> None:
+def test_running_spans_are_never_cut(found: list[Span]) -> None:
     for segment in cut(found):
         if segment.kind == "break":
             assert not any(
@@ -55,7 +55,7 @@ def test_nothing_that_runs_is_cut(found: list[Span]) -> None:
             )
 
 
-def test_a_night_between_two_seconds_takes_no_room() -> None:
+def test_a_long_idle_gap_is_cut() -> None:
     segments = cut([span("run", 0, 1), span("run", 30_000, 1), span("run", 30_002, 1)])
     assert [each.kind for each in segments] == ["time", "break", "time"]
     assert segments[1].high - segments[1].low < 0.1
@@ -65,7 +65,7 @@ def test_a_night_between_two_seconds_takes_no_room() -> None:
     )
 
 
-def test_a_long_wait_is_a_gap_and_its_ends_are_seen() -> None:
+def test_a_long_wait_is_cut_between_its_ends() -> None:
     segments = cut([span("wait", 0, 86_400), span("run", 86_400, 2)])
     assert [each.kind for each in segments] == ["time", "break", "time"]
     assert place(segments, at(0)) < place(segments, at(86_400)) < place(segments, at(86_402)) == 1.0
