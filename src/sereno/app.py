@@ -25,12 +25,11 @@ from sereno.duration import Duration
 from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue
 from sereno.jobs.enqueue_stream import aenqueue_stream, enqueue_stream
-from sereno.jobs.job import DEFAULT_PRIORITY, Job, JobOptions, NewJob
+from sereno.jobs.job import Job, JobOptions, NewJob
 from sereno.jobs.keys import keys_of
 from sereno.jobs.limits.client import LimitsClient
 from sereno.jobs.limits.limit import Limits
-from sereno.jobs.retry import Backoff
-from sereno.jobs.task import DEFAULT_TIMEOUT, Registry, define, define_queue
+from sereno.jobs.task import Registry, TaskOptions, check_options, define, define_queue
 from sereno.jobs.task_handle import Task
 from sereno.jobs.task_rows import declare_code
 from sereno.monitoring.alerts.registry import AlertRegistry
@@ -101,65 +100,11 @@ class Sereno:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        batch: int,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        history: bool = True,
-        settle_at_once: bool = False,
-        concurrency: Limits = None,
-        rate: Limits = None,
-        fair_key: str | None = None,
-        order_key: str | None = None,
-        dead_blocks: bool = False,
-        tenants: bool = True,
-    ) -> BatchDecorator: ...
+    def task(self, /, *, batch: int, **options: Unpack[TaskOptions]) -> BatchDecorator: ...
     @overload
+    def task(self, /, *, isolate: bool = False, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
     def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        isolate: bool = False,
-        history: bool = True,
-        settle_at_once: bool = False,
-        concurrency: Limits = None,
-        rate: Limits = None,
-        fair_key: str | None = None,
-        order_key: str | None = None,
-        dead_blocks: bool = False,
-        tenants: bool = True,
-    ) -> TaskDecorator: ...
-    def task(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = DEFAULT_PRIORITY,
-        retry: Backoff | int | None = None,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        isolate: bool = False,
-        batch: int = 0,
-        history: bool = True,
-        settle_at_once: bool = False,
-        concurrency: Limits = None,
-        rate: Limits = None,
-        fair_key: str | None = None,
-        order_key: str | None = None,
-        dead_blocks: bool = False,
-        tenants: bool = True,
+        self, function: Any = None, /, *, batch: int = 0, isolate: bool = False, **options: Unpack[TaskOptions]
     ) -> Any:
         """Make a function a task. A first parameter `ctx: Context` receives the context of the attempt.
 
@@ -170,27 +115,10 @@ class Sereno:
         starts a second. fair_key="{tenant}": tenants take turns. order_key="{account}": one after another, in order;
         dead_blocks: a dead job stops those behind it. tenants=False: tokens of a tenant cannot run it over HTTP.
         """
+        check_options("task", options, TaskOptions)
 
         def decorate(decorated: Callable[..., Any]) -> Task[..., Any]:
-            definition = define(
-                decorated,
-                context=Context,
-                name=name,
-                queue=queue,
-                priority=priority,
-                retry=retry,
-                timeout=timeout,
-                isolate=isolate,
-                batch=batch,
-                history=history,
-                settle_at_once=settle_at_once,
-                concurrency=concurrency,
-                rate=rate,
-                fair_key=fair_key,
-                order_key=order_key,
-                dead_blocks=dead_blocks,
-                tenants=tenants,
-            )
+            definition = define(decorated, context=Context, batch=batch, isolate=isolate, **options)
             self.registry.add(definition)
             return Task(definition, self.database, self.registry)
 

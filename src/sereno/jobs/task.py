@@ -1,9 +1,9 @@
 """Task and queue definitions, and the registry that holds those of one application."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sereno.duration import Duration, seconds
 from sereno.errors import ConfigurationError, UnknownTask
@@ -46,27 +46,45 @@ class TaskDefinition:
         return self.tenants and not self.name.startswith(OWN_TASKS)
 
 
+class LimitOptions(TypedDict, total=False):
+    """The limits of a task or of one job; `Sereno.task` explains each."""
+
+    concurrency: Limits
+    rate: Limits
+    fair_key: str | None
+    order_key: str | None
+    dead_blocks: bool
+
+
+class TaskOptions(LimitOptions, total=False):
+    """The options of a task, declared once for `Sereno.task` and `define`; `Sereno.task` explains each."""
+
+    name: str | None
+    queue: str
+    priority: int
+    retry: Backoff | int | None
+    timeout: Duration | None
+    history: bool
+    settle_at_once: bool
+    tenants: bool
+
+
 def define(
     function: Callable[..., Any],
     *,
     context: type,
-    name: str | None = None,
-    queue: str = "default",
-    priority: int = DEFAULT_PRIORITY,
-    retry: Backoff | int | None = None,
-    timeout: Duration | None = DEFAULT_TIMEOUT,
-    isolate: bool = False,
     batch: int = 0,
-    history: bool = True,
-    settle_at_once: bool = False,
-    concurrency: Limits = None,
-    rate: Limits = None,
-    fair_key: str | None = None,
-    order_key: str | None = None,
-    dead_blocks: bool = False,
-    tenants: bool = True,
+    isolate: bool = False,
+    **options: Unpack[TaskOptions],
 ) -> TaskDefinition:
     """Validate a task declaration and return its definition."""
+    check_options("task", options, TaskOptions)
+    name, priority, timeout = (
+        options.get("name"),
+        options.get("priority", DEFAULT_PRIORITY),
+        options.get("timeout", DEFAULT_TIMEOUT),
+    )
+    retry = options.get("retry")
     chosen = name or str(getattr(function, "__name__", ""))
     if not chosen.replace(".", "").replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"{chosen!r} is not a valid task name (letters, digits, '_', '-' and '.'): give name=")
@@ -77,23 +95,23 @@ def define(
     if batch and isolate:
         raise ConfigurationError(f"task {chosen}: a batch cannot be isolated; choose one")
     arguments = Arguments(chosen, function, context=context, each=batch > 0)
-    keys = rule(chosen, concurrency, rate, fair_key, order_key, dead_blocks=dead_blocks)
+    keys = rule_of(chosen, options)
     check_words(f"task {chosen}", keys, arguments.names)
     return TaskDefinition(
         name=chosen,
         function=function,
         arguments=arguments,
-        queue=check_queue_name(queue),
+        queue=check_queue_name(options.get("queue", "default")),
         priority=priority,
         retry=Backoff(retry) if isinstance(retry, int) else retry or Backoff(),
         timeout=None if timeout is None else seconds(timeout),
         isolate=isolate,
         batch=batch,
-        history=history,
-        settle_at_once=settle_at_once,
+        history=options.get("history", True),
+        settle_at_once=options.get("settle_at_once", False),
         is_async=inspect.iscoroutinefunction(function),
         rule=keys,
-        tenants=tenants,
+        tenants=options.get("tenants", True),
     )
 
 
@@ -114,6 +132,24 @@ class QueueDefinition:
     name: str
     own: tuple[AnyLimit, ...] = ()
     rule: KeyRule = NO_RULE
+
+
+def check_options(name: str, given: Mapping[str, Any], declared: type) -> None:
+    """Raise TypeError for an option that is not declared, as Python does for an unknown keyword argument."""
+    if unknown := given.keys() - declared.__annotations__.keys():
+        raise TypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def rule_of(owner: str, options: LimitOptions) -> KeyRule:
+    """Return the limits that the options declare."""
+    return rule(
+        owner,
+        options.get("concurrency"),
+        options.get("rate"),
+        options.get("fair_key"),
+        options.get("order_key"),
+        dead_blocks=options.get("dead_blocks", False),
+    )
 
 
 def define_queue(

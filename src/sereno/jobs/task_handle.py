@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -12,14 +12,33 @@ from sereno.errors import ConfigurationError
 from sereno.jobs.enqueue import aenqueue, enqueue_one
 from sereno.jobs.job import Job, JobOptions, NewJob, OnConflict, UniqueFor
 from sereno.jobs.keys import keys_of
-from sereno.jobs.limits.limit import NO_RULE, KeyRule, Limits, rule
-from sereno.jobs.task import Registry, TaskDefinition, check_words
+from sereno.jobs.limits.limit import NO_RULE, KeyRule
+from sereno.jobs.task import LimitOptions, Registry, TaskDefinition, check_options, check_words, rule_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # Marks an omitted connection. None is an error: most likely a connection that the caller forgot to open.
 _UNCHANGED: Any = object()
+
+
+_LIMITS = LimitOptions.__annotations__.keys()
+
+
+class EnqueueOptions(LimitOptions, total=False):
+    """The options of one job, for `Task.using`; None leaves an option as it was."""
+
+    queue: str | None
+    priority: int | None
+    run_at: datetime | None
+    delay: Duration | None
+    tenant: str | None
+    unique_key: str | None
+    unique_for: UniqueFor | None
+    on_conflict: OnConflict | None
+    expires_at: datetime | None
+    tags: Sequence[str] | None
+    trace: str | None
 
 
 class Task(Generic[P, R]):
@@ -58,28 +77,7 @@ class Task(Generic[P, R]):
             )
         return self.definition.function(*args, **kwargs)  # type: ignore[no-any-return]  # the registry forgets R
 
-    def using(
-        self,
-        connection: Any = _UNCHANGED,
-        /,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        run_at: datetime | None = None,
-        delay: Duration | None = None,
-        tenant: str | None = None,
-        unique_key: str | None = None,
-        unique_for: UniqueFor | None = None,
-        on_conflict: OnConflict | None = None,
-        expires_at: datetime | None = None,
-        tags: Sequence[str] | None = None,
-        trace: str | None = None,
-        concurrency: Limits = None,
-        rate: Limits = None,
-        fair_key: str | None = None,
-        order_key: str | None = None,
-        dead_blocks: bool = False,
-    ) -> "Task[P, R]":
+    def using(self, connection: Any = _UNCHANGED, /, **options: Unpack[EnqueueOptions]) -> "Task[P, R]":
         """Return the same task with options: the caller's transaction, a delay, a unique key, a tenant.
 
         Limits given here apply in addition to those of the task and the queue; each needs a name.
@@ -88,26 +86,14 @@ class Task(Generic[P, R]):
             raise ConfigurationError(
                 "using(None): there is no connection to enqueue on; omit the argument to use the app's own connection"
             )
-        given = {
-            "queue": queue,
-            "priority": priority,
-            "run_at": run_at,
-            "delay": delay,
-            "tenant": tenant,
-            "unique_key": unique_key,
-            "unique_for": unique_for,
-            "on_conflict": on_conflict,
-            "expires_at": expires_at,
-            "tags": tags,
-            "trace": trace,
-        }
-        changed = {name: value for name, value in given.items() if value is not None}
-        options = msgspec.structs.replace(self._options, **changed).checked()
+        check_options("using", options, EnqueueOptions)
+        changed = {name: value for name, value in options.items() if value is not None and name not in _LIMITS}
+        checked = msgspec.structs.replace(self._options, **changed).checked()
         chosen = self._connection if connection is _UNCHANGED else connection
         extra = self._rule
-        if concurrency or rate or fair_key or order_key or dead_blocks:
-            extra = self._extra(rule("", concurrency, rate, fair_key, order_key, dead_blocks=dead_blocks))
-        return Task(self.definition, self._database, self._registry, options, chosen, extra)
+        if any(options.get(name) for name in _LIMITS):
+            extra = self._extra(rule_of("", options))
+        return Task(self.definition, self._database, self._registry, checked, chosen, extra)
 
     def _extra(self, given: KeyRule) -> KeyRule:
         if any(str(limit.name).startswith(".") for limit in given.limits):

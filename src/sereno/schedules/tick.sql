@@ -309,8 +309,8 @@ select count(*) from moved;
 
 -- name: heal
 -- Enabled, but without a next instant and without a run whose end would plan it: plan it again. A held fire without a
--- run to wait for becomes free. Both are left behind when a job is deleted by hand. One page of candidates at a time;
--- returns the last one scanned, and the keys that were healed.
+-- run to wait for becomes free. Both are left behind when a job is deleted by hand. One page of candidates at a time. Returns
+-- the last one scanned, and the keys that were healed.
 with page as materialized (
     select id from (
         (select id from sereno.schedules

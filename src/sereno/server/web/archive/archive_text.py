@@ -40,7 +40,7 @@ class ArchiveText:
             return self._failed(status)
         if self.is_on and self.behind > ARCHIVE_BEHIND:
             age = spoken(self.behind)
-            return self.say("The archive is behind by %(age)s: what is old is not in verified files yet.", age=age)
+            return self.say("The archive is %(age)s behind: old rows are not in verified files yet.", age=age)
         if self.is_on:
             return self._archived(status)
         return self._stored(found)
