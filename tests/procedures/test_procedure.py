@@ -40,7 +40,7 @@ def test_every_change_but_the_body_is_noticed() -> None:
     assert still(CLOSE, [CLOSE]) is None
     other = Signature("procedure", *NAME, (Parameter("day", "text"),))
     assert still(CLOSE, [other, CLOSE]) is None
-    assert "is gone" in str(still(CLOSE, []))
+    assert "no longer exists" in str(still(CLOSE, []))
     assert "has changed since it was allowed" in str(still(CLOSE, [other]))
 
 

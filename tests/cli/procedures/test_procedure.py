@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_before_a_job_is_made(
     for words, said in (
         ((), "day (date) is missing"),
         (("-p", "day=soon"), "a parameter does not fit"),
-        (("--args", '{"day": "2026-11-01", "run": 1}'), "run is the job's job"),
+        (("--args", '{"day": "2026-11-01", "run": 1}'), "run is filled with the job's job"),
         (("--args", "[1]"), "--args is one JSON object"),
         (("-p", "day"), "write NAME=VALUE"),
     ):
