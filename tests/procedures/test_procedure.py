@@ -51,7 +51,7 @@ def test_choose_returns_the_only_match() -> None:
     assert choose([CLOSE, other], NAME, "date,integer", None) == CLOSE
     assert choose([CLOSE, other], NAME, None, "function") == other
     for params, kind, words in (
-        (None, None, "is there 2 times"),
+        (None, None, "exists 2 times"),
         ("day int", None, "none of them"),
         ("", None, "none of them"),
     ):

@@ -189,9 +189,9 @@ async def test_a_later_overload_is_not_called_instead(
     ("declared", "words"),
     [
         ("function reporting.x(date) returns void language sql as ''", "a parameter without a name"),
-        ("function reporting.x(a anyelement) returns void language sql as ''", "of type anyelement"),
+        ("function reporting.x(a anyelement) returns void language sql as ''", "the type anyelement"),
         ("function reporting.x() returns record language sql as 'select 1, 2'", "record has no columns"),
-        ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger, has no"),
+        ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger has no"),
     ],
 )
 async def test_signatures_that_no_job_can_call_are_refused(
