@@ -368,8 +368,8 @@ async def test_invalid_requests_are_refused(app: Sereno, connection: psycopg.Con
     advance(connection, 60 * DAY)
     await archive(app, place)
     for kind, keys, words in (
-        ("banana", [1], "there are fires, logs"),
-        ("attempts", [1], "nothing of 'attempts'"),
+        ("banana", [1], "it has fires, logs"),
+        ("attempts", [1], "no rows of 'attempts'"),
         ("logs", ["x"], "is a number"),
         ("logs", ["1; drop table"], "is a number"),
         ("logs", [2**63], "is a number"),

@@ -169,12 +169,12 @@ async def test_json_is_converted_to_the_parameters_type(
     [
         ({"n": 1}, "day (date) is missing"),
         ({"day": "2026-11-01", "n": 1, "x": 1}, "there is no parameter 'x'"),
-        ({"day": "2026-13-01", "n": 1}, "is no date"),
-        ({"day": "2026-11-01", "n": "many"}, "is no int"),
+        ({"day": "2026-13-01", "n": 1}, "is not a date"),
+        ({"day": "2026-11-01", "n": "many"}, "is not a int"),
         ({"day": "2026-11-01", "n": 2**31}, "out of range"),
         ({"day": "2026-11-01", "n": 1.5}, "not a whole number"),
-        ({"day": "2026-11-01", "n": [1]}, "a list is no int"),
-        ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is no date"),
+        ({"day": "2026-11-01", "n": [1]}, "a list is not a int"),
+        ({"day": "2026-11-01'); drop table ran; -- ", "n": 1}, "is not a date"),
     ],
 )
 async def test_wrong_parameters_are_refused(
@@ -207,7 +207,7 @@ async def test_a_changed_or_missing_procedure_is_refused(
     shop.server.do(f"drop procedure {name}")
     job = task.enqueue(day="2026-11-01")
     assert await run(erp, connection, job.id) == "dead"
-    assert f"{name} is gone" in reason(connection, job.id)
+    assert f"{name} no longer exists" in reason(connection, job.id)
     assert (await board.check(allowed)).standing == "gone"
     assert shop.ran() == 0
 
@@ -311,7 +311,7 @@ async def test_a_statement_that_cannot_be_stopped_is_logged(
 async def test_a_login_with_more_privileges_is_refused(erp: Sereno, shop: Shop, grant: str, words: str) -> None:
     shop.make("procedure book() begin end")
     shop.server.do(f"grant {grant} on *.* to {shop.user}")
-    with pytest.raises(ConfigurationError, match=f"the login has {words}"):
+    with pytest.raises(ConfigurationError, match=f"the login has the global privilege {words}"):
         await allow_on(erp, f"{shop.name}.book", target="erp")
 
 
@@ -345,7 +345,7 @@ async def test_an_unreachable_server_is_retried(
 
 
 async def test_an_unknown_target_is_reported_by_name(erp: Sereno) -> None:
-    with pytest.raises(ConfigurationError, match="no target 'crm'; there are here, erp"):
+    with pytest.raises(ConfigurationError, match="no target 'crm'; use one of here, erp"):
         await allow_on(erp, "shop.book", target="crm")
     with pytest.raises(Refused, match="is not allowed on erp"):
         await erp.database.arun(find("erp", "shop.book"))

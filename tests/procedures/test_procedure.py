@@ -40,7 +40,7 @@ def test_every_change_but_the_body_is_noticed() -> None:
     assert still(CLOSE, [CLOSE]) is None
     other = Signature("procedure", *NAME, (Parameter("day", "text"),))
     assert still(CLOSE, [other, CLOSE]) is None
-    assert "is gone" in str(still(CLOSE, []))
+    assert "no longer exists" in str(still(CLOSE, []))
     assert "has changed since it was allowed" in str(still(CLOSE, [other]))
 
 
@@ -51,7 +51,7 @@ def test_choose_returns_the_only_match() -> None:
     assert choose([CLOSE, other], NAME, "date,integer", None) == CLOSE
     assert choose([CLOSE, other], NAME, None, "function") == other
     for params, kind, words in (
-        (None, None, "is there 2 times"),
+        (None, None, "exists 2 times"),
         ("day int", None, "none of them"),
         ("", None, "none of them"),
     ):

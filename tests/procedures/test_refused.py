@@ -115,8 +115,8 @@ async def test_a_changed_body_stays_allowed(
         ({"day": "2026-11-01", "x": 1}, "there is no parameter 'x'"),
         ({"day": "2026-13-01"}, "a parameter does not fit"),
         ({"day": "01/11/2026"}, "a parameter does not fit"),
-        ({"day": ["2026-11-01"]}, "day: a list is no date"),
-        ({"day": {"y": 2026}}, "day: an object is no date"),
+        ({"day": ["2026-11-01"]}, "day: a list is not a date"),
+        ({"day": {"y": 2026}}, "day: an object is not a date"),
         ({"day": "2026-11-01", "factor": "many"}, 'invalid input syntax for type integer: "many"'),
         ({"day": "2026-11-01", "factor": 2**31}, "out of range"),
         ({"day": "2026-11-01", "factor": 1.5}, "invalid input syntax"),
@@ -189,9 +189,9 @@ async def test_a_later_overload_is_not_called_instead(
     ("declared", "words"),
     [
         ("function reporting.x(date) returns void language sql as ''", "a parameter without a name"),
-        ("function reporting.x(a anyelement) returns void language sql as ''", "of type anyelement"),
+        ("function reporting.x(a anyelement) returns void language sql as ''", "the type anyelement"),
         ("function reporting.x() returns record language sql as 'select 1, 2'", "record has no columns"),
-        ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger, has no"),
+        ("function reporting.x() returns trigger language plpgsql as 'begin return null; end'", "trigger has no"),
     ],
 )
 async def test_signatures_that_no_job_can_call_are_refused(

@@ -73,7 +73,7 @@ def test_invalid_parameters_are_refused_before_a_job_is_created(
     for words, said in (
         ((), "day (date) is missing"),
         (("-p", "day=soon"), "a parameter does not fit"),
-        (("--args", '{"day": "2026-11-01", "run": 1}'), "run is the job's job"),
+        (("--args", '{"day": "2026-11-01", "run": 1}'), "run is filled with the job's job"),
         (("--args", "[1]"), "--args must be one JSON object"),
         (("-p", "day"), "expected NAME=VALUE"),
     ):
