@@ -23,11 +23,11 @@ What the command line can do, over HTTP: `sereno server` answers under `/api/v1`
 `/api/v1/openapi.json`. Written by `make reference` from that document.
 
 - **Who**: `Authorization: Bearer srn_…` ([tokens](../operate/security.md#tokens)). Beside each operation stands the
-  role that it needs, and a dot where somebody of one tenant may use it too; they then see and change that tenant's
+  role that it needs, and a dot where a token of one tenant may use it too; it then sees and changes that tenant's
   things alone.
 - **Errors** are problems as RFC 9457 describes them: `status`, `title`, and a `detail` that says what happened and
   what helps. 401 without a token, 403 without the right, 404 for what is not there or not yours, 409 for what cannot be
-  done now, 422 for what makes no sense.
+  done now, 422 for invalid input.
 - **Lists** come in pages: `items`, and `next`, to be given as `before` for the page after; or `page` and `page_size`,
   for people.
 - **Search**: `q` takes the [search grammar](search.md) wherever a list has one.
@@ -48,7 +48,7 @@ What the command line can do and this cannot, and why:
 |---|---|
 | `sereno worker`, `scheduler`, `server`, `run`, `demo`, `init` | they start a process, or write files, where you are |
 | `sereno migrate` | the server's login may not change the schema, and shall not; `GET /migrations` says how far it is |
-| `sereno migrate --sql`, `--roles` | for whoever owns the database; they need no server |
+| `sereno migrate --sql`, `--roles` | for the owner of the database; needs no server |
 | `sereno schedule import --from` | it reads another database, whose password has no business here |
 | `sereno archive query` beyond 10,000 rows | an answer here has bounds; `POST /archive/export` has none |
 | `sereno top`, `log list --follow` | `GET /stream`, and `GET /logs` again |
@@ -75,7 +75,7 @@ async def _document() -> Any:
 
 
 def _line(method: str, path: str, operation: dict[str, Any]) -> str:
-    role = operation.get("x-role") or "anybody"
+    role = operation.get("x-role") or "none"
     words = " ".join(operation.get("description", "").split("\n\n")[0].split()).replace("|", "\\|")
     theirs = "•" if operation.get("x-of-tenants") else ""
     return f"| `{method} {path}` | {role} | {theirs} | {words} | {_takes(operation)} |"

@@ -2,7 +2,7 @@
 
     make schema
 
-Nobody loads this file. It is there to be read, and a test compares it with the migrations.
+This file is for reading and is never loaded; a test compares it with the migrations.
 """
 
 import re

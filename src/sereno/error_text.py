@@ -53,7 +53,7 @@ class ErrorText(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """One failure, and the kind it is of. `frame` is where it was raised, `shop.py:charge`; empty if nobody knows."""
+    """One failure with its fingerprint. `frame`: where it was raised, `shop.py:charge`; empty if unknown."""
 
     fingerprint: str
     task: str

@@ -3,7 +3,7 @@ import os
 
 import psycopg
 
-# Its form is checked; nothing is late here, so that nobody calls it.
+# Only its form is checked: nothing is late here, so it is never called.
 os.environ["OPS_HOOK"] = "https://discord.com/api/webhooks/7/abc"
 # the block of the page
 

@@ -15,7 +15,7 @@ async def unsubscribe(token: str) -> None:
 
 
 async def notify(number: str) -> dict[str, int]:
-    """What became of it, for ada and eve."""
+    """Return the deliveries of ada and eve."""
     await closed.anotify(Comment(number, "closed"), subject=number, to=["ada", "eve"])
     waiting = {"pending", "sending"}
     while (status := await closed.astatus(number)).matched_at is None or waiting & status.deliveries.keys():
@@ -42,7 +42,7 @@ async def main() -> None:
         except InvalidArguments:
             await app.aclose()
         else:
-            raise AssertionError("a token that nobody has signed")
+            raise AssertionError("a token without a valid signature")
 
 
 asyncio.run(main())

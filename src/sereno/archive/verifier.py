@@ -33,7 +33,7 @@ MOST_LISTED = 20
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What was checked. `unknown`: the number of objects that belong to no batch; `strangers`: the first of them."""
+    """What was checked. `unknown`: objects that belong to no batch; `unknown_objects`: the first of them."""
 
     files: int = 0
     rows: int = 0
@@ -42,7 +42,7 @@ class VerifyResult:
     reopened: int = 0
     problems: list[str] = field(default_factory=list)
     unknown: int = 0
-    strangers: list[str] = field(default_factory=list)
+    unknown_objects: list[str] = field(default_factory=list)
 
 
 class ArchiveVerifier:
@@ -130,7 +130,7 @@ class ArchiveVerifier:
             known = self._database.run(restore_store.known(sorted(files)))
             unknown = [name for name in page if name.removesuffix(".json") not in known]
             done.unknown += len(unknown)
-            done.strangers += unknown[: MOST_LISTED - len(done.strangers)]
+            done.unknown_objects += unknown[: MOST_LISTED - len(done.unknown_objects)]
 
 
 def _manifest(file: CheckableFile) -> Manifest:

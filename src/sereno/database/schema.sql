@@ -463,14 +463,14 @@ begin
         wrong := format('event %s: %s bytes of payload, the limit is 65536', type, octet_length(payload::text));
         hint := 'Store it elsewhere, and tell where it is.';
     elsif cardinality(named) = 0 then
-        wrong := format('event %s: "to" is empty, and nobody would be told', type);
+        wrong := format('event %s: "to" is empty: the event would have no recipients', type);
         hint := 'Leave it out to tell all who want it.';
     elsif cardinality(named) > 10000 then
         wrong := format('event %s: %s recipients by name, at most 10000', type, cardinality(named));
         hint := 'Leave "to" out, and let preferences say who wants it.';
     elsif array_position(named, null) is not null then
         wrong := format('event %s: a key in "to" is null', type);
-        hint := 'Leave it out, or name somebody.';
+        hint := 'Omit it, or name recipients.';
     elsif at not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then
         wrong := format('event %s: at is out of range: 1900 to 9999', type);
         hint := 'Leave it out for now.';
@@ -2662,11 +2662,11 @@ CREATE FUNCTION sereno.read_limiters(taken_json json) RETURNS sereno.taken_limit
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
           from json_array_elements(taken_json -> 3) as each offset 0) as limiter
     cross join lateral (
-        select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
+        select coalesce(array_agg(number order by slot_group * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
-        from (select *, count(*) filter (where number > 0) over (partition by party)
-                        <= coalesce(-min(number) filter (where number < 0) over (partition by party), 1e9) as is_alone
-              from (select number, place, count(*) filter (where number < 0) over (order by place) as party
+        from (select *, count(*) filter (where number > 0) over (partition by slot_group)
+                        <= coalesce(-min(number) filter (where number < 0) over (partition by slot_group), 1e9) as is_alone
+              from (select number, place, count(*) filter (where number < 0) over (order by place) as slot_group
                     from (select value::bigint as number, place
                           from json_array_elements_text(list) with ordinality as e(value, place)) as listed) as numbered
               where number < 0 or exists (
@@ -3118,7 +3118,7 @@ begin
     if strict and exists (select from unnest(results) where not settled) then
         raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
             (select why from unnest(results) where not settled limit 1)
-            using errcode = 'SR002', hint = 'Somebody else has it, or will: let this transaction be rolled back.';
+            using errcode = 'SR002', hint = 'Another worker has it, or will: roll this transaction back.';
     end if;
     return query select * from unnest(results);
 end $$;
@@ -3155,10 +3155,10 @@ CREATE FUNCTION sereno.slots_taken(held bigint[]) RETURNS bigint
     AS $$
     select coalesce(sum(taken), 0)::bigint
     from (select least(-min(number) filter (where number < 0), count(jobs.id)) as taken
-          from (select number, count(*) filter (where number < 0) over (order by place) as party
+          from (select number, count(*) filter (where number < 0) over (order by place) as slot_group
                 from unnest(held) with ordinality as list(number, place)) as each
           left join sereno.jobs on jobs.id = number and state = 'running'
-          group by party) as party
+          group by slot_group) as slot_group
     $$;
 
 CREATE FUNCTION sereno.span(micros bigint) RETURNS interval

@@ -14,7 +14,7 @@ from sereno.search.sql_terms import SearchParams, like_exactly, parameter, piece
 from sereno.search.syntax import Term
 
 # Dead letters are stored in another partition than other finished jobs.
-SHELVES = (("dead",), ("succeeded", "cancelled"))
+FINISHED_PARTITIONS = (("dead",), ("succeeded", "cancelled"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class JobFilter:
         """Return SQL parameters; live or finished jobs are not read when none of them can match."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         ends = self.finished_after is not None or self.finished_before is not None
-        finished_states = [state for pool in SHELVES if _any_of(self.states, pool) for state in pool]
+        finished_states = [state for states in FINISHED_PARTITIONS if _any_of(self.states, states) for state in states]
         return values | {
             "ids": None if self.ids is None else sorted(self.ids),
             "states": None if self.states is None else sorted(self.states),
@@ -78,7 +78,7 @@ class JobFilter:
             "terms": parameter([piece_test(term) if term.path else word_test(term) for term in self.terms or ()]),
             "live": not ends and _any_of(self.states, LIVE),
             "finished": _any_of(self.states, FINAL),
-            "shelves": finished_states,
+            "finished_states": finished_states,
         }
 
     def as_detail(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ with page as materialized (
         where %(finished)s and (%(before)s::bigint is null or id < %(before)s)
           and (%(window)s::bigint is null
                or id > coalesce((select id from sereno.history
-                                 where state = any(%(shelves)s) and (%(before)s::bigint is null or id < %(before)s)
+                                 where state = any(%(finished_states)s) and (%(before)s::bigint is null or id < %(before)s)
                                  order by id desc offset %(window)s limit 1), -1))
           -- use: jobs.finished_filter
         order by id desc limit %(limit)s)

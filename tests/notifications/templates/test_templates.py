@@ -137,7 +137,7 @@ def test_files_come_last_and_an_unreadable_one_does_not_affect_the_others(tmp_pa
     (tmp_path / "e" / "notes.txt").write_text("")
     (tmp_path / "e" / "sms.body.j2").write_bytes(b"\xff")
     templates = TemplateSet(tmp_path)
-    assert templates.strangers == ["e/notes.txt"]
+    assert templates.unknown_files == ["e/notes.txt"]
     assert rendered(templates) == Content("any.title of a file", "email.pt_BR.body of a file")
     templates.use_rows({("e", "any", "", "", "body"): "row"})
     assert rendered(templates) == Content("any.title of a file", "row")

@@ -52,7 +52,7 @@ def _report(done: "VerifyResult") -> None:
         click.echo(f"Problem: {visible(problem)}", err=True)
     if done.unknown:
         click.echo(f"{counted(done.unknown, 'object')} in the archive without a batch, left unchanged:", err=True)
-        for name in done.strangers:
+        for name in done.unknown_objects:
             click.echo(f"  {visible(name)}", err=True)
 
 

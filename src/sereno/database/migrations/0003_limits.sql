@@ -444,10 +444,10 @@ create function sereno.slots_taken(held bigint[]) returns bigint
     language sql stable as $$
     select coalesce(sum(taken), 0)::bigint
     from (select least(-min(number) filter (where number < 0), count(jobs.id)) as taken
-          from (select number, count(*) filter (where number < 0) over (order by place) as party
+          from (select number, count(*) filter (where number < 0) over (order by place) as slot_group
                 from unnest(held) with ordinality as list(number, place)) as each
           left join sereno.jobs on jobs.id = number and state = 'running'
-          group by party) as party
+          group by slot_group) as slot_group
     $$;
 
 -- First half of a claim: return lanes with work in turn order, and those behind limiters that came free, with their

@@ -450,14 +450,14 @@ begin
         wrong := format('event %s: %s bytes of payload, the limit is 65536', type, octet_length(payload::text));
         hint := 'Store it elsewhere, and tell where it is.';
     elsif cardinality(named) = 0 then
-        wrong := format('event %s: "to" is empty, and nobody would be told', type);
+        wrong := format('event %s: "to" is empty: the event would have no recipients', type);
         hint := 'Leave it out to tell all who want it.';
     elsif cardinality(named) > 10000 then
         wrong := format('event %s: %s recipients by name, at most 10000', type, cardinality(named));
         hint := 'Leave "to" out, and let preferences say who wants it.';
     elsif array_position(named, null) is not null then
         wrong := format('event %s: a key in "to" is null', type);
-        hint := 'Leave it out, or name somebody.';
+        hint := 'Omit it, or name recipients.';
     elsif at not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then
         wrong := format('event %s: at is out of range: 1900 to 9999', type);
         hint := 'Leave it out for now.';

@@ -525,11 +525,11 @@ create function sereno.read_limiters(taken_json json) returns sereno.taken_limit
                          where free ->> 0 = each ->> 0 and (free ->> 1)::boolean) as is_due
           from json_array_elements(taken_json -> 3) as each offset 0) as limiter
     cross join lateral (
-        select coalesce(array_agg(number order by party * (not is_alone)::integer, place), '{}') as held,
+        select coalesce(array_agg(number order by slot_group * (not is_alone)::integer, place), '{}') as held,
                coalesce(sum(case when is_alone then 1 when number < 0 then -number else 0 end), 0) as taken
-        from (select *, count(*) filter (where number > 0) over (partition by party)
-                        <= coalesce(-min(number) filter (where number < 0) over (partition by party), 1e9) as is_alone
-              from (select number, place, count(*) filter (where number < 0) over (order by place) as party
+        from (select *, count(*) filter (where number > 0) over (partition by slot_group)
+                        <= coalesce(-min(number) filter (where number < 0) over (partition by slot_group), 1e9) as is_alone
+              from (select number, place, count(*) filter (where number < 0) over (order by place) as slot_group
                     from (select value::bigint as number, place
                           from json_array_elements_text(list) with ordinality as e(value, place)) as listed) as numbered
               where number < 0 or exists (
@@ -1084,7 +1084,7 @@ begin
     if strict and exists (select from unnest(results) where not settled) then
         raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
             (select why from unnest(results) where not settled limit 1)
-            using errcode = 'SR002', hint = 'Somebody else has it, or will: let this transaction be rolled back.';
+            using errcode = 'SR002', hint = 'Another worker has it, or will: roll this transaction back.';
     end if;
     return query select * from unnest(results);
 end $$;

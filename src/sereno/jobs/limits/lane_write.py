@@ -7,7 +7,7 @@ from typing import Any
 from sereno.database.statement import array, nested
 from sereno.jobs.job import ClaimedJob
 from sereno.jobs.limits.lane_decision import Decision, Lane, Limiter
-from sereno.jobs.limits.slot_sharing import Party, joined
+from sereno.jobs.limits.slot_sharing import SharedSlot, joined
 
 # Jobs. A lane that gave this many in one claim has a backlog, so that storing its new floor is worth a write.
 DEEP = 8
@@ -17,7 +17,7 @@ DEEP = 8
 class _Usage:
     """What the served jobs use up: slots and tokens by limiter, and the clock of each fair share."""
 
-    inside: dict[int, list[Party]]
+    inside: dict[int, list[SharedSlot]]
     spent: dict[int, float]
     clocks: dict[tuple[str, str], float]
 
@@ -143,11 +143,11 @@ def _moved(
     return waits, band, turn, *floors
 
 
-def _slots(new: Sequence[Party]) -> int:
+def _slots(new: Sequence[SharedSlot]) -> int:
     return sum(min(slots, len(jobs)) for slots, jobs in new)
 
 
-def _held(limiter: Limiter, inside: Mapping[int, Sequence[Party]]) -> Sequence[int]:
+def _held(limiter: Limiter, inside: Mapping[int, Sequence[SharedSlot]]) -> Sequence[int]:
     if limiter.kind == "rate":
         return ()
     held: Sequence[int] = limiter.held

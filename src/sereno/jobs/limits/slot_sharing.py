@@ -8,12 +8,12 @@ so that a key with one slot does not need a claim for every job.
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-Party: TypeAlias = tuple[int, list[int]]
+SharedSlot: TypeAlias = tuple[int, list[int]]
 
 
-def slot_groups(held: Sequence[int]) -> list[Party]:
+def slot_groups(held: Sequence[int]) -> list[SharedSlot]:
     """Return the slot groups of a list; the first holds the jobs with a slot of their own."""
-    found: list[Party] = [(len(held), [])]
+    found: list[SharedSlot] = [(len(held), [])]
     for number in held:
         if number < 0:
             found.append((-number, []))

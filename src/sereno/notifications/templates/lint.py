@@ -82,7 +82,7 @@ def lint(
 
 def of_strangers(templates: TemplateSet) -> list[Finding]:
     """Return a warning for each file that is not a template."""
-    return [Finding("warning", name, "this is not a template name") for name in templates.strangers]
+    return [Finding("warning", name, "this is not a template name") for name in templates.unknown_files]
 
 
 def lint_event(

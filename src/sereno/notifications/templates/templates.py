@@ -72,7 +72,7 @@ class TemplateSet:
         self._files: dict[Key, Path | Source] = {}
         self._rows: dict[Key, str] = {}
         # Files in the directory that are not templates: a warning names them.
-        self.strangers: list[str] = []
+        self.unknown_files: list[str] = []
         self._found: dict[tuple[str, str, str | None, str | None], dict[str, Source]] = {}
         # By source: number of consecutive timeouts, and the time of the last.
         self._overruns: dict[str, tuple[int, float]] = {}
@@ -84,7 +84,7 @@ class TemplateSet:
         for path in sorted(directory.glob("*/*")):
             words = path.name.split(".")
             if path.suffix != ".j2" or len(words) not in (3, 4) or words[-2] not in PARTS:
-                self.strangers.append(f"{path.parent.name}/{path.name}")
+                self.unknown_files.append(f"{path.parent.name}/{path.name}")
                 continue
             locale = normal(words[1]) if len(words) == 4 else ""  # noqa: PLR2004 - channel, locale, part, j2
             self._files[Key(path.parent.name, words[0], locale, "", words[-2])] = path

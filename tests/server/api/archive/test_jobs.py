@@ -121,7 +121,7 @@ async def test_an_export_returns_its_path(
     assert one(connection, "select count(*) from sereno.audit where action = 'archive.extracted'") == 1
     # It is a file of the archive itself, not an unknown one.
     looked = await work(cold, connection, client, "/archive/verify", {})
-    assert (looked["result"]["unknown"], looked["result"]["strangers"]) == (0, [])
+    assert (looked["result"]["unknown"], looked["result"]["unknown_objects"]) == (0, [])
     empty = {"kind": "jobs", "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"}
     nothing = await work(cold, connection, client, "/archive/export", empty)
     assert nothing["result"] == {"kind": "jobs", "rows": 0, "object": None}

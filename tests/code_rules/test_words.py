@@ -1,0 +1,43 @@
+"""Plain technical English: words that say nothing about software stay out of the sources and the documentation."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KINDS = {".css", ".html", ".js", ".md", ".py", ".sql", ".tmpl"}
+
+# People who are none (a row, a process, a caller), measures without a unit, and the words of a house or a post office.
+WORDS = re.compile(
+    r"\b(some|no|any|every)body\b|\bwho(m?)ever\b|\bso (many|often)\b|\bwhat became of\b|\bmakes? no sense\b"
+    r"|\bby the way\b|\bthe house\b|\bdoorkeeper\b|\bguests?\b|\bglances?\b|\b(in)?sights?\b|\bsought\b|\bshel(f|ves)\b|\bgates?\b"
+    r"|\bpart(y|ies)\b|\berrands?\b|\bcouriers?\b|\bledgers?\b|\bwording\b|\barchivists?\b|\binspectors?\b|\bverdicts?\b"
+    r"|\bconcerns?\b|\brehearsals?\b|\bsteer(s|ed|ing)?\b|\bstrangers?\b|\bgoes on\b",
+    re.IGNORECASE,
+)
+# Where a word means something else: a Unix account, third parties in the sense of the law, a task's name in a table.
+EXCEPTIONS = re.compile(r"`nobody`|chown -R nobody|\"nobody\"|^# nobody$|third[- ]part(y|ies)")
+
+
+def _files() -> Iterator[Path]:
+    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    for folder in ("src", "docs", "tools"):
+        yield from (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in KINDS)
+
+
+def _findings() -> Iterator[str]:
+    for path in _files():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            found = WORDS.search(EXCEPTIONS.sub("", line))
+            if found is not None:
+                yield f"{path.relative_to(ROOT)}:{number}: {found[0]}: {line.strip()[:100]}"
+
+
+def test_the_search_finds_such_words() -> None:
+    """Otherwise the test below would prove nothing."""
+    assert WORDS.search("Whoever came while this seat was taken") is not None
+    assert WORDS.search(EXCEPTIONS.sub("", "runs as `nobody`")) is None
+
+
+def test_the_words_that_the_style_guide_forbids_are_not_used() -> None:
+    assert list(_findings()) == []
