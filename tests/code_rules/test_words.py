@@ -10,9 +10,9 @@ KINDS = {".css", ".html", ".js", ".md", ".py", ".sql", ".tmpl"}
 # People who are none (a row, a process, a caller), measures without a unit, and the words of a house or a post office.
 WORDS = re.compile(
     r"\b(some|no|any|every)body\b|\bwho(m?)ever\b|\bso (many|often)\b|\bwhat became of\b|\bmakes? no sense\b"
-    r"|\bby the way\b|\bthe house\b|\bdoorkeeper\b|\bguests?\b|\bglances?\b|\b(in)?sights?\b|\bsought\b|\bshel(f|ves)\b|\bgates?\b"
-    r"|\bpart(y|ies)\b|\berrands?\b|\bcouriers?\b|\bledgers?\b|\bwording\b|\barchivists?\b|\binspectors?\b|\bverdicts?\b"
-    r"|\bconcerns?\b|\brehearsals?\b|\bsteer(s|ed|ing)?\b|\bstrangers?\b|\bgoes on\b",
+    r"|\bby the way\b|\bthe house\b|\bdoorkeeper\b|\bguests?\b|\bglances?\b|\b(in)?sights?\b|\bsought\b"
+    r"|\bshel(f|ves)\b|\bgates?\b|\bpart(y|ies)\b|\berrands?\b|\bcouriers?\b|\bledgers?\b|\bwording\b|\barchivists?\b"
+    r"|\binspectors?\b|\bverdicts?\b|\bconcerns?\b|\brehearsals?\b|\bsteer(s|ed|ing)?\b|\bstrangers?\b|\bgoes on\b",
     re.IGNORECASE,
 )
 # Where a word means something else: a Unix account, third parties in the sense of the law, a task's name in a table.
