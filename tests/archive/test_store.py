@@ -273,7 +273,7 @@ def test_a_transaction_that_fails_moves_nothing(connection: Connection) -> None:
 
 
 def test_other_words_are_no_part(connection: Connection) -> None:
-    with pytest.raises(psycopg.errors.RaiseException, match="nothing that is archived"):
+    with pytest.raises(psycopg.errors.RaiseException, match="is not archived by rows"):
         do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
 
 

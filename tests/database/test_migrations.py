@@ -1,4 +1,4 @@
-"""Migrations: applied once each, by any number of processes, in any schema, without holding anybody up."""
+"""Migrations: applied once each, by any number of processes, in any schema, without blocking workers."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ def empty(empty_database_url: str) -> Iterator[psycopg.Connection]:
         yield opened
 
 
-def test_an_empty_database_gets_everything_once(empty: psycopg.Connection) -> None:
+def test_an_empty_database_gets_every_migration_once(empty: psycopg.Connection) -> None:
     assert migrate(empty) == migrations()
     assert migrate(empty) == []
     assert one(empty, "select array_agg(number order by number) from sereno.migrations") == [
@@ -37,12 +37,12 @@ def test_numbers_are_in_order_without_gaps() -> None:
     assert [migration.number for migration in migrations()] == list(range(1, len(migrations()) + 1))
 
 
-def test_two_at_once_apply_each_migration_once(empty_database_url: str) -> None:
-    limiter = Barrier(4)
+def test_concurrent_processes_apply_each_migration_once(empty_database_url: str) -> None:
+    barrier = Barrier(4)
 
     def call(_: int) -> list[int]:
         with psycopg.connect(empty_database_url, autocommit=True) as own:
-            limiter.wait()
+            barrier.wait()
             return [migration.number for migration in migrate(own)]
 
     with ThreadPoolExecutor(4) as threads:
@@ -72,7 +72,7 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     assert one(connection, "select count(*) from sereno.jobs") == 1
     assert one(connection, "select count(*) from other_app.jobs") == 3
 
-    # Nothing of the other schema leans on this one.
+    # The other schema depends on nothing in this one.
     connection.execute("drop schema sereno cascade")
     registration = register(host="h", pid=1, version="0", queues={"default": 1}, tasks=["work"], lease=30)
     owner, _ = run(connection, registration, "other_app")
@@ -86,10 +86,12 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     other.close()
 
 
-def test_the_functions_of_another_schema_never_name_this_one(empty: psycopg.Connection) -> None:
+def test_functions_of_another_schema_never_reference_this_one(empty: psycopg.Connection) -> None:
     migrate(empty, "other_app")
-    naming = "select count(*) from pg_proc where pronamespace = 'other_app'::regnamespace and prosrc ~ '\\msereno\\.'"
-    assert one(empty, naming) == 0
+    references = (
+        "select count(*) from pg_proc where pronamespace = 'other_app'::regnamespace and prosrc ~ '\\msereno\\.'"
+    )
+    assert one(empty, references) == 0
 
 
 def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
@@ -99,7 +101,7 @@ def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:
             act(connection)
 
 
-def test_a_missing_and_an_older_schema_are_told_apart(
+def test_missing_and_outdated_schemas_have_different_errors(
     connection: psycopg.Connection, empty: psycopg.Connection
 ) -> None:
     with pytest.raises(SchemaError, match=r"has no schema 'sereno'.*sereno migrate"):
@@ -109,7 +111,7 @@ def test_a_missing_and_an_older_schema_are_told_apart(
         check(connection)
 
 
-def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
+def test_a_newer_schema_is_accepted(connection: psycopg.Connection) -> None:
     connection.execute("insert into sereno.migrations (number, name, checksum) values (9999, 'from_tomorrow', 'x')")
     check(connection)
 
@@ -117,7 +119,7 @@ def test_a_newer_schema_is_welcome(connection: psycopg.Connection) -> None:
 MORE = Migration(9998, "more", "alter table sereno.jobs add column extra integer;\n")
 
 
-def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
+def test_a_locked_table_makes_the_migration_retry_without_blocking_writers(
     connection: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = migrations()
@@ -130,16 +132,16 @@ def test_a_held_lock_makes_it_try_again_and_holds_nobody_up(
 
     with psycopg.connect(database_url) as reader, ThreadPoolExecutor(1) as threads:
         reader.execute("select count(*) from sereno.jobs")
-        answer = threads.submit(call)
+        applied = threads.submit(call)
         until(lambda: waits_for_a_lock(connection))
         add(connection, 1)
-        assert not answer.done()
+        assert not applied.done()
         reader.rollback()
-        assert answer.result() == [MORE]
+        assert applied.result() == [MORE]
     assert one(connection, "select count(extra) from sereno.jobs") == 0
 
 
-def test_a_lock_that_is_never_given_up_ends_in_a_sentence(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released_ends_in_an_error(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = migrations()
     monkeypatch.setattr(migrating, "migrations", lambda: [*known, MORE])
     monkeypatch.setattr(migrating, "LOCK_TIMEOUT", "10ms")

@@ -226,7 +226,7 @@ async def test_a_trigger_tells_with_the_row_that_it_belongs_to(
         ("'e', '{}', tenant => ''", 'tenant "" must be text'),
         ("'e', '{}', at => 'infinity'", "at is out of range"),
         ("'e', '{}', ttl => '-1 second'", "ttl must be finite and not negative"),
-        ("'gathered', '{\"code\": [1]}'", 'gathered by "code", and that is an array here'),
+        ("'gathered', '{\"code\": [1]}'", 'collected by the field "code", which is an array here'),
     ],
 )
 def test_nonsense_is_refused_with_a_hint(
@@ -398,8 +398,8 @@ def test_an_address_that_is_given_again_is_good_again_unless_its_owner_unsubscri
         ("put_address('a', 'email', 'x', state => 'new')", 'an address cannot be "new"'),
         ("put_preference('nobody', wanted => true)", 'there is no recipient "nobody"'),
         ("put_preference('a', category => '', wanted => true)", 'category "" must be text'),
-        ("put_preference('a', clear => array['condition'])", "clear names what is taken back"),
-        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names what is taken back"),
+        ("put_preference('a', clear => array['condition'])", "clear names preferences to reset"),
+        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names preferences to reset"),
         ("put_preference('a', filter => 'null')", "a filter is an object, not null"),
         ("put_preference('a', quiet => '5')", "quiet hours have start, end"),
         ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),

@@ -216,7 +216,7 @@ create function sereno.check_schedule(key text) returns void
 begin
     if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
        and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
-        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+        raise exception 'role % may not change schedule "%", which the code declares', session_user, left(key, 60)
             using errcode = 'insufficient_privilege', hint = 'Choose another key.';
     end if;
 end $$;
@@ -247,7 +247,7 @@ declare
     found_id bigint;
 begin
     if num_nonnulls(cron, every, at, daily) <> 1 then
-        raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
+        raise exception 'schedule %: give exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
     perform sereno.check_task(task), sereno.check_schedule(key);

@@ -444,10 +444,10 @@ create function sereno.slots_taken(held bigint[]) returns bigint
     language sql stable as $$
     select coalesce(sum(taken), 0)::bigint
     from (select least(-min(number) filter (where number < 0), count(jobs.id)) as taken
-          from (select number, count(*) filter (where number < 0) over (order by place) as party
+          from (select number, count(*) filter (where number < 0) over (order by place) as slot_group
                 from unnest(held) with ordinality as list(number, place)) as each
           left join sereno.jobs on jobs.id = number and state = 'running'
-          group by party) as party
+          group by slot_group) as slot_group
     $$;
 
 -- First half of a claim: return lanes with work in turn order, and those behind limiters that came free, with their
@@ -456,7 +456,7 @@ create function sereno.slots_taken(held bigint[]) returns bigint
 -- that it sees what was committed before the locks of the previous step: which lanes wait for a limiter is read while
 -- the limiter is locked. Which of the admitted jobs still run is queried later, where it matters. A limiter that came
 -- free and that no lane waits for is skipped; a claim that makes a lane wait for it checks it once more afterwards.
-create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
+create function sereno.take_lanes(requests jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
     moment       timestamptz := sereno.now();
@@ -475,12 +475,12 @@ declare
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to
-    from jsonb_to_recordset(asked) as wanted(queue text)
+    from jsonb_to_recordset(requests) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
     select json_object_agg(queue, json_build_array(to_json(limiters), has_plain)) into own
     from (select limits.queue, array_agg(sereno.limiter_of(name, '')) as limiters,
                  (select true
-                  from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
+                  from jsonb_to_recordset(requests) as wanted(queue text, floors jsonb)
                   cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
                   cross join lateral (select from sereno.jobs
                                       where state = 'ready' and lane is null and jobs.queue = wanted.queue
@@ -510,7 +510,7 @@ begin
 
     with unfair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, lanes integer, bands jsonb)
+        from jsonb_to_recordset(requests) as wanted(queue text, lanes integer, bands jsonb)
         cross join lateral (
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
@@ -535,7 +535,7 @@ begin
     ),
     fair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, room integer)
+        from jsonb_to_recordset(requests) as wanted(queue text, room integer)
         cross join lateral (
             select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
