@@ -980,6 +980,7 @@ declare
     held sereno.archive_batches;
     filed record;
 begin
+    -- Locked, so that two callers do not drop the same table.
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then

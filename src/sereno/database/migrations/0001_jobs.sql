@@ -231,6 +231,7 @@ create table sereno.attempts (
     primary key (job_id, number, kept_from)
 ) partition by range (kept_from);
 
+-- Takes rows of days that have no partition yet; maintenance moves them later.
 create table sereno.attempts_default partition of sereno.attempts default;
 
 create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
@@ -293,6 +294,7 @@ create index history_id on sereno.history (id);
 -- Dead letters stay until an operator retries or deletes them; the rest is dropped or archived by the day.
 create table sereno.history_dead partition of sereno.history for values in ('dead');
 
+-- Succeeded and cancelled jobs, one partition per day.
 create table sereno.history_done partition of sereno.history for values in ('succeeded', 'cancelled')
     partition by range (finished_at);
 

@@ -120,6 +120,7 @@ create table sereno.fires (
     constraint fires_pkey primary key (planned_at, schedule_id)
 ) partition by range (planned_at);
 
+-- Takes rows of days that have no partition yet; maintenance moves them later.
 create table sereno.fires_default partition of sereno.fires default;
 
 create index fires_skipped on sereno.fires (schedule_id, planned_at) where reason is not null;
@@ -222,7 +223,8 @@ begin
 end $$;
 
 -- Create or change a schedule from psql or another language; return its id.
---   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *', tz => 'America/Sao_Paulo');
+--   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *',
+--                          tz => 'America/Sao_Paulo');
 -- The scheduler parses the rule; it parks a schedule with an invalid rule, and the note says why.
 create function sereno.schedule(
     key text,

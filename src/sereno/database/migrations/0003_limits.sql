@@ -6,14 +6,16 @@
 -- lanes are woken (open_lanes), taken with their limiters (take_lanes), and written after the decision (write_lanes).
 -- Jobs of one key that one worker claimed together may share slots (see jobs/limits/slot_sharing.py).
 
--- Return the id of a lane: a hash of its queue and keys. The same goes for limiters and orders below. Two that
--- collide (1 in 2^64) share a limit and never exceed one.
+-- Return the id of a lane: a hash of its queue and keys. Two lanes, limiters or orders whose ids collide (1 in 2^64)
+-- share a limit and never exceed one.
 create function sereno.lane_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
 
+-- Return the id of the limiter of a limit and key.
 create function sereno.limiter_of(limit_name text, key text) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
 
+-- Return the id of the order that keys name; null if they name none.
 create function sereno.order_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
@@ -269,7 +271,8 @@ end $$;
 
 -- Apply wake-ups to their lanes; a new lane is made from one of its jobs. A lane that a claim has locked is skipped,
 -- with its wake-ups, until the next call. An advisory lock lets one transaction at a time do this, and the others
--- continue without it. Return the number of wake-ups, the lowest id, and the number left over.
+-- continue without it. Return the number of wake-ups, the lowest id, and the number left over. Locked shares are
+-- skipped too, so that this never waits for a claim.
 create function sereno.open_lanes(look_from bigint) returns json
     language plpgsql as $$
 declare
@@ -608,7 +611,8 @@ end $$;
 -- are unchanged and not written. Whether a lane has more jobs is queried while the lane is locked: a job that arrived
 -- meanwhile left a wake-up, which is read under the same lock. The query starts at the lane's floor, where the next
 -- job is; jobs that were passed over may be below it. A wake-up that has lowered the floor since the claim read it
--- takes precedence.
+-- takes precedence. SKIP LOCKED: a claim never waits. A lane that another transaction has locked stays open, and the
+-- next claim checks it again; a share that is locked is not charged.
 create function sereno.write_lanes(
     moment timestamptz,
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
@@ -686,7 +690,7 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
--- Mark lanes whose floor was moved past jobs that must be read again later.
+-- Mark lanes whose floor was moved past jobs that must be read again later. SKIP LOCKED: a claim never waits.
 create function sereno.mark_passed_over(ids bigint[]) returns void
     language sql as $$
     update sereno.lanes set passed_over = true

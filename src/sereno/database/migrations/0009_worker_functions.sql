@@ -76,7 +76,7 @@ end $$;
 -- released, because the reply to that claim was lost. Return whether the session is alive, which of the held jobs are
 -- to be cancelled (`cancel`), and which no longer belong to it (`lost`). It also promotes due jobs, rescues jobs of
 -- dead sessions and adds up statistics, so that an installation without a worker in Python works; if that fails, the
--- lease is renewed all the same.
+-- lease is renewed all the same. SKIP LOCKED: a job that is being settled is not released.
 create function sereno.heartbeat(
     session bigint, held bigint[] default null,
     out alive boolean, out lease_until timestamptz, out cancel bigint[], out lost bigint[]
@@ -309,7 +309,8 @@ create function sereno.mark_claimed(for_session bigint, ids bigint[], moment tim
 -- Store the floors of a session's claims, by queue and priority. Most claims are fast, start at zero, and write
 -- nothing. A slow one has met the dead index entries that a long transaction retains (see worker/floor.py): it stores
 -- where the next claims may start, and when to look back, so that looking back takes a twentieth of the time.
--- `claimed`: the plain jobs of the claim.
+-- `claimed`: the plain jobs of the claim. SKIP LOCKED: a claim does not wait for a heartbeat that has locked the
+-- session; a later claim stores its floors.
 create function sereno.learn_floors(
     for_session bigint, claimed bigint[], looked_back boolean, is_full boolean, took interval
 ) returns void
@@ -465,7 +466,8 @@ begin
     return ids;
 end $$;
 
--- Reset the floors of a session after a pause has ended: jobs that it passed over may be claimable now.
+-- Reset the floors of a session after a pause has ended: jobs that it passed over may be claimable now. SKIP LOCKED
+-- as in learn_floors.
 create function sereno.start_over(for_session bigint) returns void
     language sql as $$
     update sereno.sessions set passed_over = null, floors = '{}', look_back_at = null
