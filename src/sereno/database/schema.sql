@@ -387,9 +387,9 @@ CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
     LANGUAGE plpgsql
     AS $$
 declare
-    owners  bigint[];
-    limiters   bigint[];
-    queues  text[];
+    owners    bigint[];
+    limiters  bigint[];
+    queues    text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
     where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
@@ -651,18 +651,18 @@ CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_ta
     LANGUAGE plpgsql
     AS $$
 declare
-    opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
-    made     boolean := false;
+    opened      json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
+    made        boolean := false;
     taken_json  json;
     limiters    sereno.taken_limiter[];
-    lanes    sereno.taken_lane[];
-    ids      bigint[];
-    numbers  bigint[];
-    stops    jsonb;
-    passing  bigint[];
-    walks    integer := 0;
-    plain    bigint[];
-    which    integer;
+    lanes       sereno.taken_lane[];
+    ids         bigint[];
+    numbers     bigint[];
+    stops       jsonb;
+    passing     bigint[];
+    walks       integer := 0;
+    plain       bigint[];
+    which       integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
@@ -1297,7 +1297,7 @@ declare
     most     integer := greatest(4, 4 * slots_left / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    limiter     integer;
+    limiter  integer;
     cost     double precision;
 begin
     while slots_left > 0 loop
@@ -1395,7 +1395,7 @@ CREATE FUNCTION sereno.heartbeat(session bigint, held bigint[] DEFAULT NULL::big
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
-    own    sereno.sessions := sereno.own_session(session);
+    own       sereno.sessions := sereno.own_session(session);
     limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
@@ -3261,8 +3261,8 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    limiter_ids     bigint[];
-    limiter_list    json;
+    limiter_ids  bigint[];
+    limiter_list json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to

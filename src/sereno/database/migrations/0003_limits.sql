@@ -473,8 +473,8 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    limiter_ids     bigint[];
-    limiter_list    json;
+    limiter_ids  bigint[];
+    limiter_list json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to

@@ -85,7 +85,7 @@ create function sereno.heartbeat(
     set jit = off set enable_sort = off set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
     set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
-    own    sereno.sessions := sereno.own_session(session);
+    own       sereno.sessions := sereno.own_session(session);
     limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
@@ -126,7 +126,7 @@ begin
     end;
 end $$;
 
--- Close a session and release its jobs, without counting an attempt against them; return their number.
+-- Close a session and release its jobs, without counting a failure; return their number.
 create function sereno.close_session(session bigint) returns integer
     language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -247,9 +247,9 @@ create function sereno.words_for_death(part text, owner bigint) returns text
 create function sereno.bring_back() returns setof bigint
     language plpgsql as $$
 declare
-    owners  bigint[];
-    limiters   bigint[];
-    queues  text[];
+    owners    bigint[];
+    limiters  bigint[];
+    queues    text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
     where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
@@ -588,7 +588,7 @@ declare
     most     integer := greatest(4, 4 * slots_left / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    limiter     integer;
+    limiter  integer;
     cost     double precision;
 begin
     while slots_left > 0 loop
@@ -774,18 +774,18 @@ create function sereno.claim_limited(
 ) returns setof sereno.jobs
     language plpgsql as $$
 declare
-    opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
-    made     boolean := false;
+    opened      json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
+    made        boolean := false;
     taken_json  json;
     limiters    sereno.taken_limiter[];
-    lanes    sereno.taken_lane[];
-    ids      bigint[];
-    numbers  bigint[];
-    stops    jsonb;
-    passing  bigint[];
-    walks    integer := 0;
-    plain    bigint[];
-    which    integer;
+    lanes       sereno.taken_lane[];
+    ids         bigint[];
+    numbers     bigint[];
+    stops       jsonb;
+    passing     bigint[];
+    walks       integer := 0;
+    plain       bigint[];
+    which       integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
