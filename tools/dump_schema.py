@@ -1,8 +1,8 @@
-"""Write src/sereno/database/schema.sql: what all migrations together make of an empty database.
+"""Write src/sereno/database/schema.sql: the schema that all migrations create in an empty database.
 
     make schema
 
-This file is for reading and is never loaded; a test compares it with the migrations.
+The file is for reading only; a test compares it with the migrations.
 """
 
 import re
@@ -19,15 +19,15 @@ SCHEMA_FILE = Path(__file__).parents[1] / "src" / "sereno" / "database" / "schem
 
 _TITLE = "-- The sum of the migrations, as pg_dump sees it. Written by `make schema`; read it, do not load it."
 
-# A migration makes partitions from the day on which it runs: they differ from database to database.
+# Migrations create partitions from the current day on, so they differ between databases.
 _DATED = re.compile(r"(history_done|fires)_\d{8}")
 
-# What pg_dump says of itself and of the session, not of the schema.
+# Lines about pg_dump and its session, not about the schema.
 _NOISE = re.compile(r"^(-- Dumped .*|\\(un)?restrict .*|SET .*;|SELECT pg_catalog\.set_config\(.*\);)\n", re.MULTILINE)
 
 
 def dump(bin_dir: Path, url: str) -> str:
-    """The schema of a database, without what differs between two databases of one schema."""
+    """Return the schema of a database, without what differs between two databases with the same schema."""
     dumped = subprocess.run(
         [bin_dir / "pg_dump", "--schema-only", "--no-owner", "--no-privileges", "--dbname", url],
         check=True,
@@ -41,7 +41,7 @@ def dump(bin_dir: Path, url: str) -> str:
 
 
 def _reachable(directory: str) -> Path:
-    """Root's server runs as another user, who must get to its data."""
+    """Make the directory accessible: started by root, the server runs as another user."""
     path = Path(directory)
     path.chmod(0o755)
     return path

@@ -197,7 +197,7 @@ def test_objects_of_a_caller_are_not_run_as_the_owner(roles: Roles, connection: 
                 caller.execute(statement.encode())
     with roles.connect("producer") as caller:
         caller.execute(TRAPPED)
-        with pytest.raises(DENIED, match="not for"):
+        with pytest.raises(DENIED, match="may not enqueue"):
             caller.execute("select sereno.enqueue('sereno.archive_export')")
     # A number that was drawn stays so, whatever was rolled back.
     assert not one(connection, "select is_called from traps.caught")
@@ -234,7 +234,7 @@ def test_a_batch_with_rows_cannot_be_deleted(roles: Roles, connection: psycopg.C
         made = "select batch from sereno.new_batch('queues', 'sereno.lane_queues', array['queue'], 'queue')"
         batch = one(worker, made)
         worker.execute(f"insert into sereno_archive.queues_{batch} values ('default')".encode())
-        with pytest.raises(psycopg.errors.DataError, match="holds rows"):
+        with pytest.raises(psycopg.errors.DataError, match="contains rows"):
             worker.execute("select sereno.forget_batch(%s, %s)", [batch, f"queues_{batch}"])
         with pytest.raises(psycopg.errors.UndefinedObject):
             worker.execute("select sereno.forget_batch(%s, 'another')", [batch])

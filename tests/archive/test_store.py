@@ -273,7 +273,7 @@ def test_a_transaction_that_fails_moves_nothing(connection: Connection) -> None:
 
 
 def test_unknown_tables_are_refused(connection: Connection) -> None:
-    with pytest.raises(psycopg.errors.RaiseException, match="nothing that is archived"):
+    with pytest.raises(psycopg.errors.RaiseException, match="is not archived by rows"):
         do(connection, archive.move_rows("audit", AGE, MOST))  # type: ignore[arg-type]
 
 

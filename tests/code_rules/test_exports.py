@@ -1,4 +1,4 @@
-"""What `import sereno` gives, and what it costs."""
+"""The public names of `import sereno`, and the cost of the import."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ import pytest
 
 import sereno
 
-# Paid for only by those who use them.
+# Imported only by applications that use the feature.
 HEAVY = [
     "aiohttp",
     "aiosmtplib",

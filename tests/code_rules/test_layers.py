@@ -1,4 +1,4 @@
-"""The contracts of import-linter in pyproject.toml hold: packages import downwards, and what decides is pure."""
+"""The import-linter contracts in pyproject.toml: packages import downwards only, and decision modules do no I/O."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""schema.sql is what the migrations make."""
+"""schema.sql equals the result of the migrations."""
 
 import os
 
@@ -9,5 +9,5 @@ from tools.dump_schema import SCHEMA_FILE, dump
 
 
 @pytest.mark.skipif("SERENO_TEST_POSTGRES_BIN" in os.environ, reason="the file is a dump of the embedded PostgreSQL")
-def test_schema_sql_is_the_sum_of_the_migrations(database_url: str) -> None:
+def test_schema_sql_is_the_result_of_the_migrations(database_url: str) -> None:
     assert dump(wheel_bin_dir(), database_url) == SCHEMA_FILE.read_text(), "run `make schema`"

@@ -1,4 +1,4 @@
-"""Every setting has its line in the reference, and every line its setting."""
+"""The settings and their reference page list the same names."""
 
 import re
 from pathlib import Path

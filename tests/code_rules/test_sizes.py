@@ -13,14 +13,14 @@ FUNCTION_LINES = 60
 EXEMPT = {SOURCES / "database" / "schema.sql", *(SOURCES / "database" / "migrations").glob("*.sql")}
 
 
-def test_no_file_is_long() -> None:
+def test_no_file_exceeds_the_limit() -> None:
     files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern) if path not in EXEMPT]
     lengths = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in files}
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
 
 
-def test_no_function_is_long() -> None:
+def test_no_function_exceeds_the_limit() -> None:
     lengths = dict(_function_lengths())
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}

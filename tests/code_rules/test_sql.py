@@ -1,4 +1,4 @@
-"""The rules that every query keeps."""
+"""Rules for all SQL queries."""
 
 import ast
 import re
@@ -14,13 +14,13 @@ from tests.sql_files import SOURCES, query_files
 QUERY_FILES = [name for name in query_files() if not name.endswith("fragments")]
 FRAGMENT_FILES = [name for name in query_files() if name.endswith("fragments")]
 
-# Clocks that a test cannot move.
+# Clocks that tests cannot shift.
 OTHER_CLOCKS = re.compile(
     r"(?<!sereno\.)\bnow\(\)|\b(current_timestamp|current_date|localtimestamp|\w+_timestamp\(\)|timeofday)\b",
     re.IGNORECASE,
 )
 
-# What can run code that came in as data.
+# Modules and functions that can execute code from data.
 UNSAFE_MODULES = {"cloudpickle", "dill", "marshal", "pickle", "shelve", "yaml"}
 UNSAFE_CALLS = {"eval", "exec"}
 
@@ -47,36 +47,36 @@ def test_every_fragment_is_used_more_than_once() -> None:
 
 
 @pytest.mark.parametrize("file", QUERY_FILES)
-def test_every_query_has_a_name_and_a_sentence(file: str) -> None:
+def test_every_query_has_a_name_and_a_comment(file: str) -> None:
     title, *parts = re.split(r"^-- name: ", _text(file), flags=re.MULTILINE)
     assert parts
     assert all(line.startswith("--") or not line for line in title.splitlines()), "a query without a name"
     names = [part.partition("\n")[0].strip() for part in parts]
     assert len(names) == len(set(names)), "two queries of one name"
-    silent = [name for name, part in zip(names, parts, strict=True) if not re.match(r".*\n-- \S.*\S", part)]
-    assert silent == [], "no sentence of intent above the query"
+    uncommented = [name for name, part in zip(names, parts, strict=True) if not re.match(r".*\n-- \S.*\S", part)]
+    assert uncommented == [], "no comment above the query"
     several = [
         name for name, part in zip(names, parts, strict=True) if len(re.findall(r";\s*$", part, re.MULTILINE)) != 1
     ]
-    assert several == [], "one query a name, ended by a semicolon"
+    assert several == [], "one query per name, ended by a semicolon"
 
 
 def test_percent_signs_are_only_parameters() -> None:
     assert [name for name, sql in _named_queries() if "%" in re.sub(r"%\(\w+\)s", "", sql)] == []
 
 
-def test_only_the_clock_of_sereno_tells_the_time() -> None:
+def test_queries_use_only_the_clock_of_sereno() -> None:
     assert [name for name, sql in _named_queries() if OTHER_CLOCKS.search(sql)] == []
 
 
-def test_no_lock_belongs_to_a_session() -> None:
-    """Behind PgBouncer a session is anybody's. Locks that end with their transaction are fine."""
+def test_no_query_takes_a_session_level_lock() -> None:
+    """Behind PgBouncer, clients share sessions. Locks that end with their transaction are fine."""
     session_level = re.compile(r"\bpg_(try_)?advisory_(lock|unlock)")
     files = [path for pattern in ("*.py", "*.sql") for path in SOURCES.rglob(pattern)]
     assert [str(path) for path in files if session_level.search(path.read_text())] == []
 
 
-def test_no_data_is_ever_run_as_code() -> None:
+def test_no_data_is_executed_as_code() -> None:
     assert list(_unsafe()) == []
 
 
@@ -96,7 +96,7 @@ def _unsafe() -> Iterator[str]:
 
 
 def test_channels_and_roles_fit_beside_the_longest_schema() -> None:
-    """A channel that is added here makes the schema's name shorter, or its own."""
+    """A longer channel or role name needs a smaller SCHEMA_LENGTH: PostgreSQL truncates names at 63 bytes."""
     texts = [path.read_text() for path in SOURCES.rglob("*.sql")]
     texts += [path.read_text() for path in SOURCES.rglob("*.py")]
     channels = {found for text in texts for found in re.findall(r"pg_notify\('sereno(\.\w+)'", text)}

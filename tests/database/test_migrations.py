@@ -24,7 +24,7 @@ def empty(empty_database_url: str) -> Iterator[psycopg.Connection]:
         yield opened
 
 
-def test_an_empty_database_gets_everything_once(empty: psycopg.Connection) -> None:
+def test_an_empty_database_gets_every_migration_once(empty: psycopg.Connection) -> None:
     assert migrate(empty) == migrations()
     assert migrate(empty) == []
     assert one(empty, "select array_agg(number order by number) from sereno.migrations") == [
@@ -37,12 +37,12 @@ def test_numbers_are_in_order_without_gaps() -> None:
     assert [migration.number for migration in migrations()] == list(range(1, len(migrations()) + 1))
 
 
-def test_two_at_once_apply_each_migration_once(empty_database_url: str) -> None:
-    limiter = Barrier(4)
+def test_concurrent_processes_apply_each_migration_once(empty_database_url: str) -> None:
+    barrier = Barrier(4)
 
     def call(_: int) -> list[int]:
         with psycopg.connect(empty_database_url, autocommit=True) as own:
-            limiter.wait()
+            barrier.wait()
             return [migration.number for migration in migrate(own)]
 
     with ThreadPoolExecutor(4) as threads:
@@ -86,10 +86,12 @@ def test_two_schemas_in_one_database_share_nothing(connection: psycopg.Connectio
     other.close()
 
 
-def test_the_functions_of_another_schema_never_name_this_one(empty: psycopg.Connection) -> None:
+def test_functions_of_another_schema_never_reference_this_one(empty: psycopg.Connection) -> None:
     migrate(empty, "other_app")
-    naming = "select count(*) from pg_proc where pronamespace = 'other_app'::regnamespace and prosrc ~ '\\msereno\\.'"
-    assert one(empty, naming) == 0
+    references = (
+        "select count(*) from pg_proc where pronamespace = 'other_app'::regnamespace and prosrc ~ '\\msereno\\.'"
+    )
+    assert one(empty, references) == 0
 
 
 def test_an_edited_migration_is_refused(connection: psycopg.Connection) -> None:

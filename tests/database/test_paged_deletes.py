@@ -8,7 +8,6 @@ from sereno.access import tokens
 from sereno.database.statement import Operation
 from sereno.jobs import error_groups, minute_stats
 from sereno.jobs.limits import store as limits
-from sereno.notifications.deliveries import stats_queries
 from sereno.worker import sessions
 from tests.facts import one
 from tests.jobs.job_steps import Connection, do, line
@@ -37,7 +36,7 @@ OLD: dict[str, tuple[str, Forget]] = {
 
 @pytest.fixture
 def connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    for module in (stats_queries, error_groups, minute_stats, sessions, tokens):
+    for module in (error_groups, minute_stats, sessions, tokens):
         monkeypatch.setattr(module, "PAGE", 10)
     monkeypatch.setattr(limits, "SWEEP", 10)
     with line(database_url) as opened:

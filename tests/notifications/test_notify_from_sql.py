@@ -228,7 +228,7 @@ async def test_a_trigger_notifies_in_the_transaction_of_its_row(
         ("'e', '{}', tenant => ''", 'tenant "" must be text'),
         ("'e', '{}', at => 'infinity'", "at is out of range"),
         ("'e', '{}', ttl => '-1 second'", "ttl must be finite and not negative"),
-        ("'gathered', '{\"code\": [1]}'", 'gathered by "code", and that is an array here'),
+        ("'gathered', '{\"code\": [1]}'", 'collected by the field "code", which is an array here'),
     ],
 )
 def test_invalid_events_are_refused_with_a_hint(
@@ -400,8 +400,8 @@ def test_an_address_given_again_is_active_unless_it_was_unsubscribed(
         ("put_address('a', 'email', 'x', state => 'new')", 'an address cannot be "new"'),
         ("put_preference('missing', wanted => true)", 'there is no recipient "missing"'),
         ("put_preference('a', category => '', wanted => true)", 'category "" must be text'),
-        ("put_preference('a', clear => array['condition'])", "clear names what is taken back"),
-        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names what is taken back"),
+        ("put_preference('a', clear => array['condition'])", "clear names preferences to reset"),
+        ("put_preference('a', wanted => true, clear => array['wanted'])", "clear names preferences to reset"),
         ("put_preference('a', filter => 'null')", "a filter is an object, not null"),
         ("put_preference('a', quiet => '5')", "quiet hours have start, end"),
         ("put_preference('a', quiet => '{\"start\": \"1:00\"}')", "are times of day"),

@@ -87,7 +87,7 @@ CREATE TYPE sereno.taken_limiter AS (
 	closed double precision,
 	held bigint[],
 	looks integer,
-	room double precision,
+	capacity double precision,
 	need double precision,
 	is_touched boolean
 );
@@ -330,7 +330,7 @@ begin
         when 'logs' then
             return sereno.archive_found('logs', 'sereno.logs', array['id'], 'at', 't.at ' || old, most);
         else
-            raise exception '% is nothing that is archived by rows', part;
+            raise exception '% is not archived by rows', part;
     end case;
 end $_$;
 
@@ -362,7 +362,7 @@ begin
     where indrelid = source and indisprimary and place <= indnkeyatts;
     if keys is null then
         raise exception '% has no primary key', kind using errcode = 'invalid_table_definition',
-            hint = 'Rows are told apart by it when a file is verified: add one.';
+            hint = 'It identifies the rows when a file is verified: add one.';
     end if;
     if not exists (select from pg_attribute where attrelid = source and attname = moment and not attisdropped
                    and atttypid = any('{timestamptz, timestamp, date}'::regtype[])) then
@@ -387,9 +387,9 @@ CREATE FUNCTION sereno.bring_back() RETURNS SETOF bigint
     LANGUAGE plpgsql
     AS $$
 declare
-    owners  bigint[];
-    limiters   bigint[];
-    queues  text[];
+    owners    bigint[];
+    limiters  bigint[];
+    queues    text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
     where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
@@ -454,29 +454,29 @@ declare
 begin
     if definition is null then
         wrong := format('no event "%s" is declared: start a worker of the application that declares it once', type);
-        hint := 'Those that are known: select name from sereno.event_types';
+        hint := 'Declared events: select name from sereno.event_types';
     elsif payload is null or jsonb_typeof(payload) <> 'object' then
         wrong := format('event %s: the payload must be an object with named fields, not %s', type,
                         coalesce(left(payload::text, 60), 'null'));
-        hint := 'For one without any, write ''{}''.';
+        hint := 'For an event without fields, write ''{}''.';
     elsif octet_length(payload::text) > 65536 then
         wrong := format('event %s: %s bytes of payload, the limit is 65536', type, octet_length(payload::text));
-        hint := 'Store it elsewhere, and tell where it is.';
+        hint := 'Store it elsewhere, and send a reference.';
     elsif cardinality(named) = 0 then
-        wrong := format('event %s: "to" is empty: the event would have no recipients', type);
-        hint := 'Leave it out to tell all who want it.';
+        wrong := format('event %s: "to" is empty, so the event would reach no recipient', type);
+        hint := 'Leave it out to notify everyone who wants it.';
     elsif cardinality(named) > 10000 then
         wrong := format('event %s: %s recipients by name, at most 10000', type, cardinality(named));
         hint := 'Leave "to" out, and let preferences say who wants it.';
     elsif array_position(named, null) is not null then
         wrong := format('event %s: a key in "to" is null', type);
-        hint := 'Omit it, or name recipients.';
+        hint := 'Leave it out, or name a recipient.';
     elsif at not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then
         wrong := format('event %s: at is out of range: 1900 to 9999', type);
         hint := 'Leave it out for now.';
     elsif ttl < interval '0' or not isfinite(ttl) then
         wrong := format('event %s: ttl must be finite and not negative', type);
-        hint := 'Leave it out for what the code says.';
+        hint := 'Leave it out to use the ttl that the code declares.';
     else
         perform sereno.check_text('to', name) from unnest(named) as name;
         return;
@@ -490,7 +490,7 @@ CREATE FUNCTION sereno.check_schedule(key text) RETURNS void
 begin
     if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
        and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
-        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+        raise exception 'role % may not change schedule "%", which the code declares', session_user, left(key, 60)
             using errcode = 'insufficient_privilege', hint = 'Choose another key.';
     end if;
 end $$;
@@ -501,7 +501,7 @@ CREATE FUNCTION sereno.check_task(task text) RETURNS void
 begin
     -- Concatenated, because loading this file into another schema replaces the token "sereno."; the task names stay.
     if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
-        raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
+        raise exception 'role % may not enqueue task "%"', session_user, left(task, 60)
             using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
     end if;
 end $$;
@@ -651,18 +651,18 @@ CREATE FUNCTION sereno.claim_limited(for_session bigint, wanted text[], known_ta
     LANGUAGE plpgsql
     AS $$
 declare
-    opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
-    made     boolean := false;
-    taken_json   json;
+    opened      json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
+    made        boolean := false;
+    taken_json  json;
     limiters    sereno.taken_limiter[];
-    lanes    sereno.taken_lane[];
-    ids      bigint[];
-    numbers  bigint[];
-    stops    jsonb;
-    passing  bigint[];
-    walks    integer := 0;
-    plain    bigint[];
-    which    integer;
+    lanes       sereno.taken_lane[];
+    ids         bigint[];
+    numbers     bigint[];
+    stops       jsonb;
+    passing     bigint[];
+    walks       integer := 0;
+    plain       bigint[];
+    which       integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
@@ -918,8 +918,8 @@ begin
     if field is null then
         return type;
     elsif jsonb_typeof(value) in ('array', 'object') then
-        raise exception 'events of type % are gathered by "%", and that is an % here', type, field, jsonb_typeof(value)
-            using errcode = 'invalid_parameter_value', hint = 'It is a text, a number, true, false or null.';
+        raise exception 'events of type % are collected by the field "%", which is an % here', type, field, jsonb_typeof(value)
+            using errcode = 'invalid_parameter_value', hint = 'It must be a text, a number, true, false or null.';
     end if;
     return left(type || ':' || case coalesce(jsonb_typeof(value), 'null')
         when 'null' then 'None'
@@ -967,7 +967,7 @@ begin
         raise exception '% is not a partition of the attempts', name;
     end if;
     if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
-        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+        raise exception 'the history of % has to be dropped first', name using errcode = 'object_in_use';
     end if;
     execute format('drop table sereno.%I', name);
 end $_$;
@@ -980,6 +980,7 @@ declare
     held sereno.archive_batches;
     filed record;
 begin
+    -- Locked, so that two callers do not drop the same table.
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
@@ -1048,7 +1049,7 @@ begin
     perform sereno.check_task(task);
     if not sereno.are_tags(tags) then
         raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
-            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+            using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the arguments.';
     end if;
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(
@@ -1279,7 +1280,7 @@ begin
     end if;
     execute format('select not exists (select from sereno_archive.%I)', held) into is_empty;
     if not is_empty then
-        raise exception 'batch % holds rows, and is not forgotten', batch using errcode = 'data_exception';
+        raise exception 'batch % contains rows and is not deleted', batch using errcode = 'data_exception';
     end if;
     execute format('drop table sereno_archive.%I', held);
 end $$;
@@ -1288,18 +1289,18 @@ CREATE FUNCTION sereno.functions_version() RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$select 1$$;
 
-CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT limiters sereno.taken_limiter[], room integer, turned boolean) RETURNS record
+CREATE FUNCTION sereno.give_turns(INOUT lanes sereno.taken_lane[], INOUT limiters sereno.taken_limiter[], slots_left integer, turned boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
 declare
     known    bigint[] := array(select id from unnest(limiters));
-    most     integer := greatest(4, 4 * room / greatest(1, cardinality(lanes)));
+    most     integer := greatest(4, 4 * slots_left / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    limiter     integer;
+    limiter  integer;
     cost     double precision;
 begin
-    while room > 0 loop
+    while slots_left > 0 loop
         select ordinality into number from unnest(lanes) with ordinality as lane
         where is_open
         order by case when turned then -band else band end,
@@ -1310,7 +1311,7 @@ begin
         for place in 1..cardinality(lanes[number].limiters) loop
             limiter := array_position(known, lanes[number].limiters[place]);
             cost := least(lanes[number].units[place], coalesce(limiters[limiter].burst, 1));
-            if limiters[limiter].room < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
+            if limiters[limiter].capacity < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
                or (limiters[limiter].id = lanes[number].order_id and lanes[number].has_head is not true) then
                 refused := limiter;
                 exit;
@@ -1328,7 +1329,7 @@ begin
             limiters[limiter].is_touched := true;
             -- In full: a job that costs more than a burst leaves a debt.
             cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
-            limiters[limiter].room := limiters[limiter].room - cost;
+            limiters[limiter].capacity := limiters[limiter].capacity - cost;
             if limiters[limiter].kind = 'order' then
                 -- The next job of the order has to wait from now on.
                 limiters[limiter].need := 1;
@@ -1336,7 +1337,7 @@ begin
         end loop;
         lanes[number].gives := lanes[number].gives + 1;
         lanes[number].is_open := lanes[number].gives < most;
-        room := room - 1;
+        slots_left := slots_left - 1;
     end loop;
 end $$;
 
@@ -1394,7 +1395,7 @@ CREATE FUNCTION sereno.heartbeat(session bigint, held bigint[] DEFAULT NULL::big
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
-    own    sereno.sessions := sereno.own_session(session);
+    own       sereno.sessions := sereno.own_session(session);
     limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
@@ -1431,7 +1432,7 @@ begin
         end if;
         perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
     exception when others then
-        raise warning 'session % is kept; what else a heartbeat does failed: %', session, sqlerrm;
+        raise warning 'the lease of session % was renewed, but the maintenance of this heartbeat failed: %', session, sqlerrm;
     end;
 end $$;
 
@@ -1835,10 +1836,10 @@ CREATE FUNCTION sereno.mark_passed_over(ids bigint[]) RETURNS void
     where id = any(array(select id from sereno.lanes where id = any(ids) and not passed_over order by id for update skip locked))
     $$;
 
-CREATE FUNCTION sereno.masked(said text) RETURNS text
+CREATE FUNCTION sereno.masked(message text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
-    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
+    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(message,
         '://[^\s/:@]*:\S+@', '://********@', 'g'),
         '(bearer|basic)\s+\S+', '\1 ********', 'gi'),
         '(srn_|[srp]k_(live|test)_|eyJ)[^\s"'',;]+', '********', 'gi'),
@@ -1944,7 +1945,7 @@ CREATE FUNCTION sereno.notify(type text, payload jsonb, "to" text[] DEFAULT NULL
     LANGUAGE plpgsql
     AS $$
 declare
-    declared      jsonb := (select definition from sereno.event_types where name = notify.type);
+    declared  jsonb := (select definition from sereno.event_types where name = notify.type);
     due       timestamptz := coalesce(at, sereno.clock_now());
     seconds   double precision := coalesce(extract(epoch from ttl), (declared ->> 'ttl')::double precision);
     -- Without a subject and key, a random key keeps the event distinct from every other.
@@ -2206,7 +2207,7 @@ begin
     select * into own from sereno.sessions where id = session;
     if found and own.opened_by is distinct from session_user then
         raise exception 'session % was not opened by the role %', session, session_user
-            using errcode = 'insufficient_privilege', hint = 'Use the number that sereno.open_session answered to this role.';
+            using errcode = 'insufficient_privilege', hint = 'Use the id that sereno.open_session returned to this role.';
     end if;
     return own;
 end $$;
@@ -2329,7 +2330,7 @@ CREATE FUNCTION sereno.pick_limited(lanes sereno.taken_lane[], known_tasks text[
     from picked
     $$;
 
-CREATE FUNCTION sereno.pick_plain(for_session bigint, queues text[], known_tasks text[], room integer, floors jsonb, looks_back boolean, turned boolean) RETURNS bigint[]
+CREATE FUNCTION sereno.pick_plain(for_session bigint, queues text[], known_tasks text[], wanted integer, floors jsonb, looks_back boolean, turned boolean) RETURNS bigint[]
     LANGUAGE plpgsql
     AS $$
 declare
@@ -2345,22 +2346,22 @@ begin
     for round in 1..2 loop
         ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
         exit when ranges is null;
-        picked := sereno.pick_ranges(ranges, known_tasks, room - cardinality(ids), ids);
+        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids);
         ids := ids || coalesce(picked.ids, '{}');
         noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
-        exit when not noted.is_short or cardinality(ids) >= room;
+        exit when not noted.is_short or cardinality(ids) >= wanted;
         known := noted.floors;
         passed_over := noted.passed_over;
     end loop;
     return ids;
 end $$;
 
-CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], room integer, but bigint[], OUT ids bigint[], OUT reached integer) RETURNS record
+CREATE FUNCTION sereno.pick_ranges(ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], OUT ids bigint[], OUT reached integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
-    select array_agg(picked.id), case when count(*) < room then cardinality(ranges) else max(picked.number)::integer - 1 end
+    select array_agg(picked.id), case when count(*) < wanted then cardinality(ranges) else max(picked.number)::integer - 1 end
     into ids, reached
     from (select candidate.id, range.number
           from unnest(ranges) with ordinality as range(queue, priority, low, high, most, is_back, number)
@@ -2379,7 +2380,7 @@ begin
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
           ) as candidate
-          limit room) as picked;
+          limit wanted) as picked;
 end $$;
 
 CREATE FUNCTION sereno.plan_files(of_batch bigint, most integer) RETURNS integer
@@ -2489,7 +2490,7 @@ begin
          as checked(name, value);
     clear := coalesce(clear, '{}');
     if not clear <@ array['wanted', 'filter', 'quiet'] or clear && given then
-        raise exception 'clear names what is taken back, and not given: wanted, filter, quiet; not %', clear
+        raise exception 'clear names preferences to reset that are not also given: wanted, filter, quiet; not %', clear
             using errcode = 'invalid_parameter_value', hint = 'Such as clear => array[''quiet''].';
     end if;
     insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)
@@ -2516,7 +2517,7 @@ declare
 begin
     if key is null then
         raise exception 'a recipient needs a key' using errcode = 'invalid_parameter_value',
-            hint = 'It is the name that your application knows them by, such as user:7.';
+            hint = 'It is the name that your application uses for the recipient, such as user:7.';
     elsif not sereno.is_zone(zone) then
         raise exception 'there is no time zone "%"', left(zone, 60) using errcode = 'invalid_parameter_value',
             hint = 'It is a name such as Europe/Riga: select name from pg_timezone_names';
@@ -2525,7 +2526,7 @@ begin
             hint = 'Such as {"name": "Ada"}; leave it out if there is none.';
     elsif octet_length(data::text) > 98304 then
         raise exception 'data of recipient % has % bytes', left(key, 60), octet_length(data::text)
-            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, keep a reference.';
+            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, and store a reference here.';
     end if;
     perform sereno.check_text('key', key), sereno.check_text('tenant', tenant);
     insert into sereno.recipients as r (tenant, key, locale, zone, data)
@@ -2681,7 +2682,7 @@ CREATE FUNCTION sereno.read_outcomes(outcomes jsonb) RETURNS SETOF sereno.outcom
     AS $$
 declare
     item   jsonb;
-    said   sereno.outcome;
+    given   sereno.outcome;
     wrong  text := case when coalesce(jsonb_typeof(outcomes), 'null') <> 'array' then 'they are not a list'
                         when jsonb_array_length(outcomes) > 1000 then 'there are more than 1000' end;
     seen   bigint[] := '{}';
@@ -2698,24 +2699,24 @@ begin
                    else key not in ('outcome', 'until', 'reason', 'error_type', 'error_message', 'traceback', 'frame')
                         or jsonb_typeof(value) not in ('string', 'null') end;
         exit when wrong is not null;
-        said := jsonb_populate_record(null::sereno.outcome, item);
-        wrong := 'job ' || coalesce(said.id::text, '(null)') || ': ' || case
-            when said.id is null or said.attempt is null then 'the id and the attempt must be as sereno.claim_jobs gave them'
-            when said.id = any(seen) then 'it is there twice'
-            when coalesce(said.outcome, '') not in ('succeeded', 'retry', 'snooze', 'release', 'crash', 'dead', 'cancelled')
-                then 'it cannot end as ' || coalesce('"' || left(said.outcome, 30) || '"', 'null')
-            when said.outcome = 'snooze' and said.delay is null and said.until is null then 'a snooze needs a delay, or until'
-            when said.delay not between 0 and 3e9 or said.seconds not between 0 and 3e9 or said.retries < 0
+        given := jsonb_populate_record(null::sereno.outcome, item);
+        wrong := 'job ' || coalesce(given.id::text, '(null)') || ': ' || case
+            when given.id is null or given.attempt is null then 'the id and the attempt must be as sereno.claim_jobs gave them'
+            when given.id = any(seen) then 'it is listed twice'
+            when coalesce(given.outcome, '') not in ('succeeded', 'retry', 'snooze', 'release', 'crash', 'dead', 'cancelled')
+                then 'it cannot end as ' || coalesce('"' || left(given.outcome, 30) || '"', 'null')
+            when given.outcome = 'snooze' and given.delay is null and given.until is null then 'a snooze needs a delay, or until'
+            when given.delay not between 0 and 3e9 or given.seconds not between 0 and 3e9 or given.retries < 0
                 then 'delay, seconds and retries are not negative, and not more than a hundred years'
-            when said.until not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then 'until is out of range: 1900 to 9999' end;
+            when given.until not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then 'until is out of range: 1900 to 9999' end;
         exit when wrong is not null;
-        seen := seen || said.id;
-        said.reason := nullif(left(said.reason, 4000), '');
-        said.error_type := nullif(left(said.error_type, 200), '');
-        said.error_message := left(said.error_message, 4000);
-        said.traceback := right(said.traceback, 16000);
-        said.frame := left(said.frame, 200);
-        return next said;
+        seen := seen || given.id;
+        given.reason := nullif(left(given.reason, 4000), '');
+        given.error_type := nullif(left(given.error_type, 200), '');
+        given.error_message := left(given.error_message, 4000);
+        given.traceback := right(given.traceback, 16000);
+        given.frame := left(given.frame, 200);
+        return next given;
     end loop;
     if wrong is not null then
         raise exception 'outcomes: %', wrong using errcode = 'invalid_parameter_value',
@@ -2768,7 +2769,7 @@ declare
 begin
     if number is null then
         raise exception 'there is no recipient "%"', left(key, 60) using errcode = 'invalid_parameter_value',
-            hint = 'Make them first: select sereno.put_recipient(…)';
+            hint = 'Create the recipient first: select sereno.put_recipient(…)';
     end if;
     return number;
 end $$;
@@ -2821,7 +2822,7 @@ declare
     names text[];
 begin
     if origin is null then
-        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Say it again.';
+        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
     end if;
     select array_agg(attname::text order by attnum) into names from pg_attribute
     where attrelid = (select format('sereno_archive.%I', held_in)::regclass from sereno.archive_batches where id = of_batch)
@@ -2853,7 +2854,7 @@ begin
     target := sereno.restore_target(held.kind, held.source);
     if target is null then
         raise exception 'there is no table % any more', held.source using errcode = 'object_not_in_prerequisite_state',
-            hint = 'Make it again, or export the rows: sereno archive export';
+            hint = 'Create it again, or export the rows: sereno archive export';
     end if;
     select string_agg(name, ', ') into lost from unnest(names) as name
     where name <> all(without) and not exists (select from pg_attribute where attrelid = target and attname = name and attnum > 0 and not attisdropped);
@@ -2922,11 +2923,11 @@ CREATE FUNCTION sereno.returns_to_work(state text, note text, wanted text) RETUR
  SELECT ((state = 'disabled'::text) AND (NOT (note IS DISTINCT FROM 'left the code'::text)) AND (wanted = 'enabled'::text));
 END;
 
-CREATE FUNCTION sereno.said_like(said text, patterns text[], hides boolean) RETURNS boolean
+CREATE FUNCTION sereno.said_like(message text, patterns text[], hides boolean) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
     select exists (select from unnest(patterns) as pattern
-                   where said ilike pattern and (hides is not true or sereno.masked(said) ilike pattern))
+                   where message ilike pattern and (hides is not true or sereno.masked(message) ilike pattern))
 $$;
 
 CREATE FUNCTION sereno.schedule(key text, task text, args jsonb DEFAULT '{}'::jsonb, cron text DEFAULT NULL::text, every interval DEFAULT NULL::interval, at timestamp with time zone DEFAULT NULL::timestamp with time zone, daily text DEFAULT NULL::text, tz text DEFAULT 'UTC'::text, queue text DEFAULT 'default'::text, priority integer DEFAULT 5, tenant text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, missed text DEFAULT 'latest'::text, overlap text DEFAULT 'skip'::text) RETURNS bigint
@@ -2938,7 +2939,7 @@ declare
     found_id bigint;
 begin
     if num_nonnulls(cron, every, at, daily) <> 1 then
-        raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
+        raise exception 'schedule %: give exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
     perform sereno.check_task(task), sereno.check_schedule(key);
@@ -2999,69 +3000,69 @@ CREATE FUNCTION sereno.settle_jobs(session bigint, outcomes jsonb, strict boolea
 declare
     own       sereno.sessions := sereno.own_session(session);
     moment    timestamptz := sereno.clock_now();
-    items     sereno.outcome[] := array(select said from sereno.read_outcomes(outcomes) as said);
+    items     sereno.outcome[] := array(select given from sereno.read_outcomes(outcomes) as given);
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
-    limiters     bigint[];
-    results    sereno.settled_job[];
+    limiters  bigint[];
+    results   sereno.settled_job[];
 begin
     with held as materialized (
         select * from sereno.jobs where id = any(ids) and session_id = session and is_alive order by id for update
     ),
     mine as materialized (
-        select held.*, said.outcome as said, said.reason, said.error_type, said.error_message, said.traceback, said.frame,
-               said.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as goes_on,
-               case when said.seconds is null then held.claimed_at
-                    else greatest(held.claimed_at, moment - make_interval(secs => said.seconds)) end as started_at,
-               case when said.outcome = 'release' then held.run_at
-                    else greatest(said.until, moment + make_interval(secs => coalesce(said.delay, case
-                        when said.until is not null then 0
-                        when said.outcome = 'retry' then least(3600, 60 * 2 ^ least(held.failures, 10)) * (1 + random() / 10)
+        select held.*, given.outcome as given, given.reason, given.error_type, given.error_message, given.traceback, given.frame,
+               given.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
+               case when given.seconds is null then held.claimed_at
+                    else greatest(held.claimed_at, moment - make_interval(secs => given.seconds)) end as started_at,
+               case when given.outcome = 'release' then held.run_at
+                    else greatest(given.until, moment + make_interval(secs => coalesce(given.delay, case
+                        when given.until is not null then 0
+                        when given.outcome = 'retry' then least(3600, 60 * 2 ^ least(held.failures, 10)) * (1 + random() / 10)
                         else 60 * (1 + random() / 10) end))) end as due,
                case when decided in ('retry', 'crash', 'dead') then sereno.fingerprint_of(
-                   held.task, coalesce(said.error_type, initcap(said.outcome)), coalesce(said.error_message, said.reason, ''),
-                   coalesce(said.frame, '')) end as fingerprint
-        from held join unnest(items) as said on said.id = held.id and said.attempt = held.attempt
+                   held.task, coalesce(given.error_type, initcap(given.outcome)), coalesce(given.error_message, given.reason, ''),
+                   coalesce(given.frame, '')) end as fingerprint
+        from held join unnest(items) as given on given.id = held.id and given.attempt = held.attempt
         cross join lateral (select case
-            when said.outcome = 'retry' and held.failures >= coalesce(said.retries, 10) then 'dead'
-            when said.outcome = 'crash' and held.crashes >= 2 then 'dead'
-            when held.cancel_requested and said.outcome not in ('succeeded', 'dead', 'cancelled') then 'stopped'
-            else said.outcome end) as d(decided)
+            when given.outcome = 'retry' and held.failures >= coalesce(given.retries, 10) then 'dead'
+            when given.outcome = 'crash' and held.crashes >= 2 then 'dead'
+            when held.cancel_requested and given.outcome not in ('succeeded', 'dead', 'cancelled') then 'stopped'
+            else given.outcome end) as d(decided)
     ),
     moved as (
         update sereno.jobs
         set run_at = due, state = case when due <= moment then 'ready' else 'scheduled' end,
             ready_seq = case when due <= moment then nextval('sereno.ready_seq') end, session_id = null,
-            failures = mine.failures + (said = 'retry')::integer, crashes = mine.crashes + (said = 'crash')::integer,
-            snoozes = mine.snoozes + (said = 'snooze')::integer, releases = mine.releases + (said = 'release')::integer
-        from mine where jobs.id = any(ids) and jobs.id = mine.id and goes_on
+            failures = mine.failures + (given = 'retry')::integer, crashes = mine.crashes + (given = 'crash')::integer,
+            snoozes = mine.snoozes + (given = 'snooze')::integer, releases = mine.releases + (given = 'release')::integer
+        from mine where jobs.id = any(ids) and jobs.id = mine.id and continues
     ),
     tried as (
         insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
                                      error_message, traceback, fingerprint)
-        select id, attempt, session_id, started_at, moment, said, reason, error_type, error_message, traceback, fingerprint
-        from mine where goes_on
+        select id, attempt, session_id, started_at, moment, given, reason, error_type, error_message, traceback, fingerprint
+        from mine where continues
     ),
     ending as materialized (
         select *, case when decided = 'stopped' then 'cancelled' else decided end as final, case
-                   when decided = 'dead' and said = 'retry' then 'failed ' || failures + 1 || ' times'
-                   when decided = 'dead' and said = 'crash'
+                   when decided = 'dead' and given = 'retry' then 'failed ' || failures + 1 || ' times'
+                   when decided = 'dead' and given = 'crash'
                        then 'crash loop: ' || coalesce(reason || ', ', '') || crashes + 1 || ' times'
-                   when decided = 'dead' then coalesce(reason, 'permanent error: ' || error_type, 'the worker said so')
-                   when decided = 'cancelled' then coalesce(reason, 'the worker said so')
+                   when decided = 'dead' then coalesce(reason, 'permanent error: ' || error_type, 'reported by the worker')
+                   when decided = 'cancelled' then coalesce(reason, 'reported by the worker')
                    when decided = 'stopped' then coalesce(reason, 'cancelled while running') end as cause
-        from mine where not goes_on
+        from mine where not continues
     ),
     gone as (delete from sereno.jobs where id = any(array(select id from ending))),
-    kept as (
+    stored as (
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
             keys, reason, error_type, error_message, traceback, fingerprint)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
-               failures + (said in ('retry', 'dead'))::integer, crashes + (said = 'crash')::integer,
-               snoozes + (said = 'snooze')::integer, releases + (said = 'release')::integer, priority, final, queue, task, tenant,
+               failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
+               snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
                unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
                traceback, fingerprint
         from ending where final <> 'succeeded' or history is not false
@@ -3077,22 +3078,22 @@ begin
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
                                            message, frame)
-        select moment, queue, task, tenant, case when decided = 'stopped' then said else decided end,
+        select moment, queue, task, tenant, case when decided = 'stopped' then given else decided end,
                extract(epoch from claimed_at - run_at), extract(epoch from greatest(moment - started_at, interval '0')),
-               failures, id, fingerprint, coalesce(error_type, initcap(said)), coalesce(error_message, reason, ''),
+               failures, id, fingerprint, coalesce(error_type, initcap(given)), coalesce(error_message, reason, ''),
                coalesce(frame, '')
         from mine
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
-                         case when goes_on then due end, null)::sereno.settled_job),
+                         case when continues then due end, null)::sereno.settled_job),
            (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
     into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
         delete from sereno.attempts
-        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
-                                 where d.state = 'succeeded' and said.history is false and said.attempt > 1));
+        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as given on given.id = d.id
+                                 where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
@@ -3100,25 +3101,25 @@ begin
 
     -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
     -- rescue records the attempt too, with another reason.
-    select array_agg(coalesce(did, row(said.id, said.attempt, past.state is not null, past.state, null, case
+    select array_agg(coalesce(did, row(given.id, given.attempt, past.state is not null, past.state, null, case
                when past.state is not null then 'it was written before'
                when is_alive then 'the session does not have this attempt of it'
-               else 'the session has no lease' end)::sereno.settled_job) order by said.ordinality)
+               else 'the session has no lease' end)::sereno.settled_job) order by given.ordinality)
     into results
-    from unnest(items) with ordinality as said
-    left join unnest(done) as did on did.id = said.id
+    from unnest(items) with ordinality as given
+    left join unnest(done) as did on did.id = given.id
     left join lateral (
         select state from sereno.history
-        where history.id = said.id and history.attempt = said.attempt and session_id = session and did.id is null
+        where history.id = given.id and history.attempt = given.attempt and session_id = session and did.id is null
         union all
-        select coalesce((select jobs.state from sereno.jobs where jobs.id = said.id), 'ended') from sereno.attempts
-        where job_id = said.id and number = said.attempt and session_id = session and outcome = said.outcome
-          and reason is not distinct from said.reason and did.id is null
+        select coalesce((select jobs.state from sereno.jobs where jobs.id = given.id), 'ended') from sereno.attempts
+        where job_id = given.id and number = given.attempt and session_id = session and outcome = given.outcome
+          and reason is not distinct from given.reason and did.id is null
         limit 1) as past on true;
     if strict and exists (select from unnest(results) where not settled) then
         raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
             (select why from unnest(results) where not settled limit 1)
-            using errcode = 'SR002', hint = 'Another worker has it, or will: roll this transaction back.';
+            using errcode = 'SR002', hint = 'Another session has the job, or will get it: roll back this transaction.';
     end if;
     return query select * from unnest(results);
 end $$;
@@ -3245,7 +3246,7 @@ begin
     where b.id = any(taken);
 end $$;
 
-CREATE FUNCTION sereno.take_lanes(asked jsonb, freed jsonb) RETURNS json
+CREATE FUNCTION sereno.take_lanes(requests jsonb, freed jsonb) RETURNS json
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3260,17 +3261,17 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    limiter_ids     bigint[];
-    limiter_list    json;
+    limiter_ids  bigint[];
+    limiter_list json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to
-    from jsonb_to_recordset(asked) as wanted(queue text)
+    from jsonb_to_recordset(requests) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
     select json_object_agg(queue, json_build_array(to_json(limiters), has_plain)) into own
     from (select limits.queue, array_agg(sereno.limiter_of(name, '')) as limiters,
                  (select true
-                  from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
+                  from jsonb_to_recordset(requests) as wanted(queue text, floors jsonb)
                   cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
                   cross join lateral (select from sereno.jobs
                                       where state = 'ready' and lane is null and jobs.queue = wanted.queue
@@ -3300,7 +3301,7 @@ begin
 
     with unfair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, lanes integer, bands jsonb)
+        from jsonb_to_recordset(requests) as wanted(queue text, lanes integer, bands jsonb)
         cross join lateral (
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
@@ -3325,7 +3326,7 @@ begin
     ),
     fair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, room integer)
+        from jsonb_to_recordset(requests) as wanted(queue text, room integer)
         cross join lateral (
             select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
@@ -3596,7 +3597,7 @@ CREATE FUNCTION sereno.write_limited(moment timestamp with time zone, lanes sere
                         least(60, greatest(0, closed, (need - (tokens - coalesce(spent, 0))) / coalesce(per_second, 1)))
                     when is_new then 0
                     when closed > 0 then least(60, closed)
-                    when kind = 'slots' and room + coalesce(unused, 0) > 0 then 0
+                    when kind = 'slots' and capacity + coalesce(unused, 0) > 0 then 0
                     else least(60, 5 * 2 ^ looks) end as look,
                case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
         from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id

@@ -170,7 +170,7 @@ def test_a_failing_side_task_of_a_heartbeat_does_not_lose_the_lease(connection: 
     assert beat.alive
     assert beat.lease_until > before
     assert len(warned) == 1
-    assert "what else a heartbeat does failed" in warned[0]
+    assert "the maintenance of this heartbeat failed" in warned[0]
     connection.execute("alter table sereno.away rename to minutes")
     worker.beat([])
     assert one(connection, "select sum(succeeded) from sereno.minutes") == 1

@@ -222,7 +222,7 @@ ONE = {"id": 1, "attempt": 1, "outcome": "succeeded"}
         ([{"id": 1, "outcome": "dead"}], "the id and the attempt must be as"),
         ([{"id": 1, "attempt": 1}], "job 1: it cannot end as null"),
         ([ONE | {"outcome": "done"}], 'job 1: it cannot end as "done"'),
-        ([ONE, ONE], "job 1: it is there twice"),
+        ([ONE, ONE], "job 1: it is listed twice"),
         ([ONE | {"id": "1"}], 'job 1: "id" cannot be "1"'),
         ([ONE | {"dealy": 5}], 'job 1: "dealy" cannot be 5'),
         ([ONE | {"delay": "NaN"}], 'job 1: "delay" cannot be "NaN"'),

@@ -231,6 +231,7 @@ create table sereno.attempts (
     primary key (job_id, number, kept_from)
 ) partition by range (kept_from);
 
+-- Takes rows of days that have no partition yet; maintenance moves them later.
 create table sereno.attempts_default partition of sereno.attempts default;
 
 create index attempts_fingerprint on sereno.attempts (fingerprint, job_id) where fingerprint is not null;
@@ -293,6 +294,7 @@ create index history_id on sereno.history (id);
 -- Dead letters stay until an operator retries or deletes them; the rest is dropped or archived by the day.
 create table sereno.history_dead partition of sereno.history for values in ('dead');
 
+-- Succeeded and cancelled jobs, one partition per day.
 create table sereno.history_done partition of sereno.history for values in ('succeeded', 'cancelled')
     partition by range (finished_at);
 
@@ -411,7 +413,7 @@ begin
         raise exception '% is not a partition of the attempts', name;
     end if;
     if to_regclass(format('sereno.%I', 'history_done_' || right(name, 8))) is not null then
-        raise exception 'the history of % is still there', name using errcode = 'object_in_use';
+        raise exception 'the history of % has to be dropped first', name using errcode = 'object_in_use';
     end if;
     execute format('drop table sereno.%I', name);
 end $$;
@@ -436,7 +438,7 @@ create function sereno.check_task(task text) returns void
 begin
     -- Concatenated, because loading this file into another schema replaces the token "sereno."; the task names stay.
     if starts_with(task, 'sereno' || '.') and not has_table_privilege(session_user, 'sereno.jobs', 'insert') then
-        raise exception 'task "%" is not for % to ask for', left(task, 60), session_user
+        raise exception 'role % may not enqueue task "%"', session_user, left(task, 60)
             using errcode = 'insufficient_privilege', hint = 'Name a task of your own application.';
     end if;
 end $$;
@@ -600,7 +602,7 @@ begin
     perform sereno.check_task(task);
     if not sereno.are_tags(tags) then
         raise exception 'task "%": tags are at most 50 texts of 1 to 200 characters', left(task, 60)
-            using errcode = 'invalid_parameter_value', hint = 'What is longer belongs into the arguments.';
+            using errcode = 'invalid_parameter_value', hint = 'Put longer texts into the arguments.';
     end if;
     if unique_key is not null then
         return (sereno.enqueue_keyed(jsonb_build_array(jsonb_build_object(

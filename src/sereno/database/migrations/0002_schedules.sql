@@ -120,6 +120,7 @@ create table sereno.fires (
     constraint fires_pkey primary key (planned_at, schedule_id)
 ) partition by range (planned_at);
 
+-- Takes rows of days that have no partition yet; maintenance moves them later.
 create table sereno.fires_default partition of sereno.fires default;
 
 create index fires_skipped on sereno.fires (schedule_id, planned_at) where reason is not null;
@@ -216,13 +217,14 @@ create function sereno.check_schedule(key text) returns void
 begin
     if not has_table_privilege(session_user, 'sereno.schedules', 'insert')
        and exists (select from sereno.schedules s where s.key = check_schedule.key and s.declared_by is not null) then
-        raise exception 'schedule "%" is declared in the code, and not for % to change', left(key, 60), session_user
+        raise exception 'role % may not change schedule "%", which the code declares', session_user, left(key, 60)
             using errcode = 'insufficient_privilege', hint = 'Choose another key.';
     end if;
 end $$;
 
 -- Create or change a schedule from psql or another language; return its id.
---   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *', tz => 'America/Sao_Paulo');
+--   select sereno.schedule('reconcile:r42', 'reconcile', '{"account": "r42"}', cron => '0 3 * * *',
+--                          tz => 'America/Sao_Paulo');
 -- The scheduler parses the rule; it parks a schedule with an invalid rule, and the note says why.
 create function sereno.schedule(
     key text,
@@ -247,7 +249,7 @@ declare
     found_id bigint;
 begin
     if num_nonnulls(cron, every, at, daily) <> 1 then
-        raise exception 'schedule %: say when with exactly one of cron, every, at and daily', key
+        raise exception 'schedule %: give exactly one of cron, every, at and daily', key
             using errcode = 'invalid_parameter_value';
     end if;
     perform sereno.check_task(task), sereno.check_schedule(key);

@@ -6,14 +6,16 @@
 -- lanes are woken (open_lanes), taken with their limiters (take_lanes), and written after the decision (write_lanes).
 -- Jobs of one key that one worker claimed together may share slots (see jobs/limits/slot_sharing.py).
 
--- Return the id of a lane: a hash of its queue and keys. The same goes for limiters and orders below. Two that
--- collide (1 in 2^64) share a limit and never exceed one.
+-- Return the id of a lane: a hash of its queue and keys. Two lanes, limiters or orders whose ids collide (1 in 2^64)
+-- share a limit and never exceed one.
 create function sereno.lane_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(queue, keys)::text, 1) $$;
 
+-- Return the id of the limiter of a limit and key.
 create function sereno.limiter_of(limit_name text, key text) returns bigint
     language sql immutable parallel safe as $$ select hashtextextended(jsonb_build_array(limit_name, key)::text, 2) $$;
 
+-- Return the id of the order that keys name; null if they name none.
 create function sereno.order_of(queue text, keys jsonb) returns bigint
     language sql immutable parallel safe as $$
         select case when keys ? 'order' then hashtextextended(jsonb_build_array(queue, keys ->> 'order')::text, 3) end
@@ -269,7 +271,8 @@ end $$;
 
 -- Apply wake-ups to their lanes; a new lane is made from one of its jobs. A lane that a claim has locked is skipped,
 -- with its wake-ups, until the next call. An advisory lock lets one transaction at a time do this, and the others
--- continue without it. Return the number of wake-ups, the lowest id, and the number left over.
+-- continue without it. Return the number of wake-ups, the lowest id, and the number left over. Locked shares are
+-- skipped too, so that this never waits for a claim.
 create function sereno.open_lanes(look_from bigint) returns json
     language plpgsql as $$
 declare
@@ -456,7 +459,7 @@ create function sereno.slots_taken(held bigint[]) returns bigint
 -- that it sees what was committed before the locks of the previous step: which lanes wait for a limiter is read while
 -- the limiter is locked. Which of the admitted jobs still run is queried later, where it matters. A limiter that came
 -- free and that no lane waits for is skipped; a claim that makes a lane wait for it checks it once more afterwards.
-create function sereno.take_lanes(asked jsonb, freed jsonb) returns json
+create function sereno.take_lanes(requests jsonb, freed jsonb) returns json
     language plpgsql as $$
 declare
     moment       timestamptz := sereno.now();
@@ -470,17 +473,17 @@ declare
     elsewhere    json;
     lane_ids     bigint[];
     lane_list    json;
-    limiter_ids     bigint[];
-    limiter_list    json;
+    limiter_ids  bigint[];
+    limiter_list json;
     locked_ids   bigint[];
 begin
     select array_agg(wanted.queue) into open_to
-    from jsonb_to_recordset(asked) as wanted(queue text)
+    from jsonb_to_recordset(requests) as wanted(queue text)
     where wanted.queue <> all(array(select name from sereno.pauses where kind = 'queue'));
     select json_object_agg(queue, json_build_array(to_json(limiters), has_plain)) into own
     from (select limits.queue, array_agg(sereno.limiter_of(name, '')) as limiters,
                  (select true
-                  from jsonb_to_recordset(asked) as wanted(queue text, floors jsonb)
+                  from jsonb_to_recordset(requests) as wanted(queue text, floors jsonb)
                   cross join lateral jsonb_to_recordset(wanted.floors) as step(priority smallint, floor bigint)
                   cross join lateral (select from sereno.jobs
                                       where state = 'ready' and lane is null and jobs.queue = wanted.queue
@@ -510,7 +513,7 @@ begin
 
     with unfair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, lanes integer, bands jsonb)
+        from jsonb_to_recordset(requests) as wanted(queue text, lanes integer, bands jsonb)
         cross join lateral (
             select candidate.*
             from jsonb_to_recordset(wanted.bands) as step(band smallint, after double precision)
@@ -535,7 +538,7 @@ begin
     ),
     fair as materialized (
         select lane.*
-        from jsonb_to_recordset(asked) as wanted(queue text, room integer)
+        from jsonb_to_recordset(requests) as wanted(queue text, room integer)
         cross join lateral (
             select id, queue, limiters, units, order_id, fair, turn, band, floor_priority, floor_seq,
                    null::bigint as behind
@@ -608,7 +611,8 @@ end $$;
 -- are unchanged and not written. Whether a lane has more jobs is queried while the lane is locked: a job that arrived
 -- meanwhile left a wake-up, which is read under the same lock. The query starts at the lane's floor, where the next
 -- job is; jobs that were passed over may be below it. A wake-up that has lowered the floor since the claim read it
--- takes precedence.
+-- takes precedence. SKIP LOCKED: a claim never waits. A lane that another transaction has locked stays open, and the
+-- next claim checks it again; a share that is locked is not charged.
 create function sereno.write_lanes(
     moment timestamptz,
     served bigint[], served_queues integer[], served_priorities smallint[], served_seqs bigint[], queues text[],
@@ -686,7 +690,7 @@ begin
     return pg_current_xact_id()::xid::text;
 end $$;
 
--- Mark lanes whose floor was moved past jobs that must be read again later.
+-- Mark lanes whose floor was moved past jobs that must be read again later. SKIP LOCKED: a claim never waits.
 create function sereno.mark_passed_over(ids bigint[]) returns void
     language sql as $$
     update sereno.lanes set passed_over = true

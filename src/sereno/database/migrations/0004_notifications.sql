@@ -421,8 +421,8 @@ begin
     if field is null then
         return type;
     elsif jsonb_typeof(value) in ('array', 'object') then
-        raise exception 'events of type % are gathered by "%", and that is an % here', type, field, jsonb_typeof(value)
-            using errcode = 'invalid_parameter_value', hint = 'It is a text, a number, true, false or null.';
+        raise exception 'events of type % are collected by the field "%", which is an % here', type, field, jsonb_typeof(value)
+            using errcode = 'invalid_parameter_value', hint = 'It must be a text, a number, true, false or null.';
     end if;
     return left(type || ':' || case coalesce(jsonb_typeof(value), 'null')
         when 'null' then 'None'
@@ -441,29 +441,29 @@ declare
 begin
     if definition is null then
         wrong := format('no event "%s" is declared: start a worker of the application that declares it once', type);
-        hint := 'Those that are known: select name from sereno.event_types';
+        hint := 'Declared events: select name from sereno.event_types';
     elsif payload is null or jsonb_typeof(payload) <> 'object' then
         wrong := format('event %s: the payload must be an object with named fields, not %s', type,
                         coalesce(left(payload::text, 60), 'null'));
-        hint := 'For one without any, write ''{}''.';
+        hint := 'For an event without fields, write ''{}''.';
     elsif octet_length(payload::text) > 65536 then
         wrong := format('event %s: %s bytes of payload, the limit is 65536', type, octet_length(payload::text));
-        hint := 'Store it elsewhere, and tell where it is.';
+        hint := 'Store it elsewhere, and send a reference.';
     elsif cardinality(named) = 0 then
-        wrong := format('event %s: "to" is empty: the event would have no recipients', type);
-        hint := 'Leave it out to tell all who want it.';
+        wrong := format('event %s: "to" is empty, so the event would reach no recipient', type);
+        hint := 'Leave it out to notify everyone who wants it.';
     elsif cardinality(named) > 10000 then
         wrong := format('event %s: %s recipients by name, at most 10000', type, cardinality(named));
         hint := 'Leave "to" out, and let preferences say who wants it.';
     elsif array_position(named, null) is not null then
         wrong := format('event %s: a key in "to" is null', type);
-        hint := 'Omit it, or name recipients.';
+        hint := 'Leave it out, or name a recipient.';
     elsif at not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then
         wrong := format('event %s: at is out of range: 1900 to 9999', type);
         hint := 'Leave it out for now.';
     elsif ttl < interval '0' or not isfinite(ttl) then
         wrong := format('event %s: ttl must be finite and not negative', type);
-        hint := 'Leave it out for what the code says.';
+        hint := 'Leave it out to use the ttl that the code declares.';
     else
         perform sereno.check_text('to', name) from unnest(named) as name;
         return;
@@ -486,7 +486,7 @@ create function sereno.notify(
 ) returns bigint
     language plpgsql as $$
 declare
-    declared      jsonb := (select definition from sereno.event_types where name = notify.type);
+    declared  jsonb := (select definition from sereno.event_types where name = notify.type);
     due       timestamptz := coalesce(at, sereno.clock_now());
     seconds   double precision := coalesce(extract(epoch from ttl), (declared ->> 'ttl')::double precision);
     -- Without a subject and key, a random key keeps the event distinct from every other.
@@ -550,7 +550,7 @@ declare
 begin
     if key is null then
         raise exception 'a recipient needs a key' using errcode = 'invalid_parameter_value',
-            hint = 'It is the name that your application knows them by, such as user:7.';
+            hint = 'It is the name that your application uses for the recipient, such as user:7.';
     elsif not sereno.is_zone(zone) then
         raise exception 'there is no time zone "%"', left(zone, 60) using errcode = 'invalid_parameter_value',
             hint = 'It is a name such as Europe/Riga: select name from pg_timezone_names';
@@ -559,7 +559,7 @@ begin
             hint = 'Such as {"name": "Ada"}; leave it out if there is none.';
     elsif octet_length(data::text) > 98304 then
         raise exception 'data of recipient % has % bytes', left(key, 60), octet_length(data::text)
-            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, keep a reference.';
+            using errcode = 'invalid_parameter_value', hint = 'At most 96 KiB: store it elsewhere, and store a reference here.';
     end if;
     perform sereno.check_text('key', key), sereno.check_text('tenant', tenant);
     insert into sereno.recipients as r (tenant, key, locale, zone, data)
@@ -580,7 +580,7 @@ declare
 begin
     if number is null then
         raise exception 'there is no recipient "%"', left(key, 60) using errcode = 'invalid_parameter_value',
-            hint = 'Make them first: select sereno.put_recipient(…)';
+            hint = 'Create the recipient first: select sereno.put_recipient(…)';
     end if;
     return number;
 end $$;
@@ -900,7 +900,7 @@ begin
          as checked(name, value);
     clear := coalesce(clear, '{}');
     if not clear <@ array['wanted', 'filter', 'quiet'] or clear && given then
-        raise exception 'clear names what is taken back, and not given: wanted, filter, quiet; not %', clear
+        raise exception 'clear names preferences to reset that are not also given: wanted, filter, quiet; not %', clear
             using errcode = 'invalid_parameter_value', hint = 'Such as clear => array[''quiet''].';
     end if;
     insert into sereno.preferences as p (tenant, recipient_id, category, event, channel, wanted, filter, condition, quiet)

@@ -62,9 +62,9 @@ $$;
 
 -- Return an error message masked for search by users who see masked messages: without everything that the server
 -- hides from them, and some more. This text is only searched; the server masks what is shown.
-create function sereno.masked(said text) returns text
+create function sereno.masked(message text) returns text
     language sql immutable as $$
-    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(said,
+    select regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(message,
         '://[^\s/:@]*:\S+@', '://********@', 'g'),
         '(bearer|basic)\s+\S+', '\1 ********', 'gi'),
         '(srn_|[srp]k_(live|test)_|eyJ)[^\s"'',;]+', '********', 'gi'),
@@ -78,8 +78,8 @@ $$;
 -- Return whether an error message matches one of the patterns; with `hides`, the masked message must match the same
 -- pattern. If each could match another pattern, a search would reveal hidden text: "*guess*" in the message,
 -- "********" in the masked one.
-create function sereno.said_like(said text, patterns text[], hides boolean) returns boolean
+create function sereno.said_like(message text, patterns text[], hides boolean) returns boolean
     language sql immutable as $$
     select exists (select from unnest(patterns) as pattern
-                   where said ilike pattern and (hides is not true or sereno.masked(said) ilike pattern))
+                   where message ilike pattern and (hides is not true or sereno.masked(message) ilike pattern))
 $$;

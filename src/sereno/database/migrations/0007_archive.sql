@@ -235,7 +235,7 @@ begin
     end if;
     execute format('select not exists (select from sereno_archive.%I)', held) into is_empty;
     if not is_empty then
-        raise exception 'batch % holds rows, and is not forgotten', batch using errcode = 'data_exception';
+        raise exception 'batch % contains rows and is not deleted', batch using errcode = 'data_exception';
     end if;
     execute format('drop table sereno_archive.%I', held);
 end $$;
@@ -306,7 +306,7 @@ begin
         when 'logs' then
             return sereno.archive_found('logs', 'sereno.logs', array['id'], 'at', 't.at ' || old, most);
         else
-            raise exception '% is nothing that is archived by rows', part;
+            raise exception '% is not archived by rows', part;
     end case;
 end $$;
 
@@ -336,7 +336,7 @@ begin
     where indrelid = source and indisprimary and place <= indnkeyatts;
     if keys is null then
         raise exception '% has no primary key', kind using errcode = 'invalid_table_definition',
-            hint = 'Rows are told apart by it when a file is verified: add one.';
+            hint = 'It identifies the rows when a file is verified: add one.';
     end if;
     if not exists (select from pg_attribute where attrelid = source and attname = moment and not attisdropped
                    and atttypid = any('{timestamptz, timestamp, date}'::regtype[])) then
@@ -537,6 +537,7 @@ declare
     held sereno.archive_batches;
     filed record;
 begin
+    -- Locked, so that two callers do not drop the same table.
     select * into held from sereno.archive_batches where id = of_batch for update;
     if held.id is null or held.dropped_at is not null or not held.children_moved
        or held.drop_eligible_at is null or held.drop_eligible_at > sereno.now() then
@@ -612,7 +613,7 @@ begin
     target := sereno.restore_target(held.kind, held.source);
     if target is null then
         raise exception 'there is no table % any more', held.source using errcode = 'object_not_in_prerequisite_state',
-            hint = 'Make it again, or export the rows: sereno archive export';
+            hint = 'Create it again, or export the rows: sereno archive export';
     end if;
     select string_agg(name, ', ') into lost from unnest(names) as name
     where name <> all(without) and not exists (select from pg_attribute where attrelid = target and attname = name and attnum > 0 and not attisdropped);
@@ -690,7 +691,7 @@ declare
     names text[];
 begin
     if origin is null then
-        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Say it again.';
+        raise exception 'batch % was dropped meanwhile', of_batch using errcode = 'object_not_in_prerequisite_state', hint = 'Run it again.';
     end if;
     select array_agg(attname::text order by attnum) into names from pg_attribute
     where attrelid = (select format('sereno_archive.%I', held_in)::regclass from sereno.archive_batches where id = of_batch)

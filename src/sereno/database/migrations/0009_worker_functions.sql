@@ -22,7 +22,7 @@ begin
     select * into own from sereno.sessions where id = session;
     if found and own.opened_by is distinct from session_user then
         raise exception 'session % was not opened by the role %', session, session_user
-            using errcode = 'insufficient_privilege', hint = 'Use the number that sereno.open_session answered to this role.';
+            using errcode = 'insufficient_privilege', hint = 'Use the id that sereno.open_session returned to this role.';
     end if;
     return own;
 end $$;
@@ -76,7 +76,7 @@ end $$;
 -- released, because the reply to that claim was lost. Return whether the session is alive, which of the held jobs are
 -- to be cancelled (`cancel`), and which no longer belong to it (`lost`). It also promotes due jobs, rescues jobs of
 -- dead sessions and adds up statistics, so that an installation without a worker in Python works; if that fails, the
--- lease is renewed all the same.
+-- lease is renewed all the same. SKIP LOCKED: a job that is being settled is not released.
 create function sereno.heartbeat(
     session bigint, held bigint[] default null,
     out alive boolean, out lease_until timestamptz, out cancel bigint[], out lost bigint[]
@@ -85,7 +85,7 @@ create function sereno.heartbeat(
     set jit = off set enable_sort = off set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
     set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
 declare
-    own    sereno.sessions := sereno.own_session(session);
+    own       sereno.sessions := sereno.own_session(session);
     limiters  bigint[];
 begin
     update sereno.sessions set lease_until = sereno.now() + make_interval(secs => own.lease), seen_at = sereno.now()
@@ -122,11 +122,11 @@ begin
         end if;
         perform sereno.promote_due(3e9), sereno.bring_back(), sereno.add_figures();
     exception when others then
-        raise warning 'session % is kept; what else a heartbeat does failed: %', session, sqlerrm;
+        raise warning 'the lease of session % was renewed, but the maintenance of this heartbeat failed: %', session, sqlerrm;
     end;
 end $$;
 
--- Close a session and release its jobs, without counting an attempt against them; return their number.
+-- Close a session and release its jobs, without counting a failure; return their number.
 create function sereno.close_session(session bigint) returns integer
     language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -247,9 +247,9 @@ create function sereno.words_for_death(part text, owner bigint) returns text
 create function sereno.bring_back() returns setof bigint
     language plpgsql as $$
 declare
-    owners  bigint[];
-    limiters   bigint[];
-    queues  text[];
+    owners    bigint[];
+    limiters  bigint[];
+    queues    text[];
 begin
     update sereno.sessions set state = 'dead', idle = false, ended_at = sereno.now()
     where id = any(array(select id from sereno.sessions where state = 'alive' and lease_until < sereno.now()
@@ -309,7 +309,8 @@ create function sereno.mark_claimed(for_session bigint, ids bigint[], moment tim
 -- Store the floors of a session's claims, by queue and priority. Most claims are fast, start at zero, and write
 -- nothing. A slow one has met the dead index entries that a long transaction retains (see worker/floor.py): it stores
 -- where the next claims may start, and when to look back, so that looking back takes a twentieth of the time.
--- `claimed`: the plain jobs of the claim.
+-- `claimed`: the plain jobs of the claim. SKIP LOCKED: a claim does not wait for a heartbeat that has locked the
+-- session; a later claim stores its floors.
 create function sereno.learn_floors(
     for_session bigint, claimed bigint[], looked_back boolean, is_full boolean, took interval
 ) returns void
@@ -361,12 +362,12 @@ create function sereno.ready_ranges(queues text[], floors jsonb, passed_over jso
 -- below a lock would count locked rows, not read ones. `reached`: how many ranges were read, to their end or to their
 -- limit. SKIP LOCKED: a row that another claim has locked belongs to that claim.
 create function sereno.pick_ranges(
-    ranges sereno.ready_range[], known_tasks text[], room integer, but bigint[], out ids bigint[], out reached integer
+    ranges sereno.ready_range[], known_tasks text[], wanted integer, but bigint[], out ids bigint[], out reached integer
 )
     language plpgsql as $$
 begin
     with paused as materialized (select kind, name from sereno.pauses where kind <> 'queue')
-    select array_agg(picked.id), case when count(*) < room then cardinality(ranges) else max(picked.number)::integer - 1 end
+    select array_agg(picked.id), case when count(*) < wanted then cardinality(ranges) else max(picked.number)::integer - 1 end
     into ids, reached
     from (select candidate.id, range.number
           from unnest(ranges) with ordinality as range(queue, priority, low, high, most, is_back, number)
@@ -385,7 +386,7 @@ begin
                 and near.task <> all(array(select name from paused where kind = 'task'))
                 and (near.tenant is null or near.tenant <> all(array(select name from paused where kind = 'tenant')))
           ) as candidate
-          limit room) as picked;
+          limit wanted) as picked;
 end $$;
 
 -- Return what is paused, in the form in which sessions store it.
@@ -439,7 +440,7 @@ end $$;
 -- Pick and lock ready jobs without limits of these queues. After a floor has risen, the part below it is read at
 -- once.
 create function sereno.pick_plain(
-    for_session bigint, queues text[], known_tasks text[], room integer, floors jsonb, looks_back boolean, turned boolean
+    for_session bigint, queues text[], known_tasks text[], wanted integer, floors jsonb, looks_back boolean, turned boolean
 ) returns bigint[]
     language plpgsql as $$
 declare
@@ -455,17 +456,18 @@ begin
     for round in 1..2 loop
         ranges := sereno.ready_ranges(queues, coalesce(known, floors), passed_over, looks_back or round = 2, turned);
         exit when ranges is null;
-        picked := sereno.pick_ranges(ranges, known_tasks, room - cardinality(ids), ids);
+        picked := sereno.pick_ranges(ranges, known_tasks, wanted - cardinality(ids), ids);
         ids := ids || coalesce(picked.ids, '{}');
         noted := sereno.pass_over(for_session, ranges[:picked.reached], coalesce(known, floors), passed_over);
-        exit when not noted.is_short or cardinality(ids) >= room;
+        exit when not noted.is_short or cardinality(ids) >= wanted;
         known := noted.floors;
         passed_over := noted.passed_over;
     end loop;
     return ids;
 end $$;
 
--- Reset the floors of a session after a pause has ended: jobs that it passed over may be claimable now.
+-- Reset the floors of a session after a pause has ended: jobs that it passed over may be claimable now. SKIP LOCKED
+-- as in learn_floors.
 create function sereno.start_over(for_session bigint) returns void
     language sql as $$
     update sereno.sessions set passed_over = null, floors = '{}', look_back_at = null
@@ -502,11 +504,11 @@ create type sereno.taken_lane as (
     floor_seq bigint, behind bigint, band smallint, has_head boolean, fair text, weight double precision,
     clock double precision, is_open boolean, gives integer, waits bigint);
 
--- A limiter during a claim. `room`: slots or tokens left; `need`: what the first lane that it refused needs;
+-- A limiter during a claim. `capacity`: slots or tokens left; `need`: what the first lane that it refused needs;
 -- `is_touched`: to be written.
 create type sereno.taken_limiter as (
     id bigint, kind text, slots integer, per_second double precision, burst double precision, tokens double precision,
-    closed double precision, held bigint[], looks integer, room double precision, need double precision, is_touched boolean);
+    closed double precision, held bigint[], looks integer, capacity double precision, need double precision, is_touched boolean);
 
 -- Return the locked limiters, each with those of its jobs that still run and pass it. Queried while they are locked,
 -- so that no other claim changes them. Jobs behind a negative number -n share n slots, as long as there are more than
@@ -578,18 +580,18 @@ create function sereno.read_lanes(taken_json json, locked bigint[]) returns sere
 -- in order, in rounds within a band, fair lanes by jobs divided by weight. A rate that refuses a lane refuses all
 -- later ones.
 create function sereno.give_turns(
-    inout lanes sereno.taken_lane[], inout limiters sereno.taken_limiter[], in room integer, in turned boolean
+    inout lanes sereno.taken_lane[], inout limiters sereno.taken_limiter[], in slots_left integer, in turned boolean
 )
     language plpgsql as $$
 declare
     known    bigint[] := array(select id from unnest(limiters));
-    most     integer := greatest(4, 4 * room / greatest(1, cardinality(lanes)));
+    most     integer := greatest(4, 4 * slots_left / greatest(1, cardinality(lanes)));
     number   integer;
     refused  integer;
-    limiter     integer;
+    limiter  integer;
     cost     double precision;
 begin
-    while room > 0 loop
+    while slots_left > 0 loop
         select ordinality into number from unnest(lanes) with ordinality as lane
         where is_open
         order by case when turned then -band else band end,
@@ -600,7 +602,7 @@ begin
         for place in 1..cardinality(lanes[number].limiters) loop
             limiter := array_position(known, lanes[number].limiters[place]);
             cost := least(lanes[number].units[place], coalesce(limiters[limiter].burst, 1));
-            if limiters[limiter].room < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
+            if limiters[limiter].capacity < cost or (limiters[limiter].kind = 'rate' and limiters[limiter].need is not null)
                or (limiters[limiter].id = lanes[number].order_id and lanes[number].has_head is not true) then
                 refused := limiter;
                 exit;
@@ -618,7 +620,7 @@ begin
             limiters[limiter].is_touched := true;
             -- In full: a job that costs more than a burst leaves a debt.
             cost := case when limiters[limiter].kind = 'rate' then lanes[number].units[place] else 1 end;
-            limiters[limiter].room := limiters[limiter].room - cost;
+            limiters[limiter].capacity := limiters[limiter].capacity - cost;
             if limiters[limiter].kind = 'order' then
                 -- The next job of the order has to wait from now on.
                 limiters[limiter].need := 1;
@@ -626,7 +628,7 @@ begin
         end loop;
         lanes[number].gives := lanes[number].gives + 1;
         lanes[number].is_open := lanes[number].gives < most;
-        room := room - 1;
+        slots_left := slots_left - 1;
     end loop;
 end $$;
 
@@ -744,7 +746,7 @@ create function sereno.write_limited(
                         least(60, greatest(0, closed, (need - (tokens - coalesce(spent, 0))) / coalesce(per_second, 1)))
                     when is_new then 0
                     when closed > 0 then least(60, closed)
-                    when kind = 'slots' and room + coalesce(unused, 0) > 0 then 0
+                    when kind = 'slots' and capacity + coalesce(unused, 0) > 0 then 0
                     else least(60, 5 * 2 ^ looks) end as look,
                case when entered <> '{}' then 0 when is_new and kind <> 'rate' then looks else least(10, looks + 1) end as new_looks
         from unnest(limiters) as limiter left join passed on passed.limiter = limiter.id
@@ -772,18 +774,18 @@ create function sereno.claim_limited(
 ) returns setof sereno.jobs
     language plpgsql as $$
 declare
-    opened   json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
-    made     boolean := false;
-    taken_json   json;
+    opened      json := sereno.open_lanes(coalesce((floors ->> 'wakes')::bigint, 0));
+    made        boolean := false;
+    taken_json  json;
     limiters    sereno.taken_limiter[];
-    lanes    sereno.taken_lane[];
-    ids      bigint[];
-    numbers  bigint[];
-    stops    jsonb;
-    passing  bigint[];
-    walks    integer := 0;
-    plain    bigint[];
-    which    integer;
+    lanes       sereno.taken_lane[];
+    ids         bigint[];
+    numbers     bigint[];
+    stops       jsonb;
+    passing     bigint[];
+    walks       integer := 0;
+    plain       bigint[];
+    which       integer;
 begin
     perform sereno.keep_moving();
     while most > 0 loop
@@ -908,7 +910,7 @@ create function sereno.read_outcomes(outcomes jsonb) returns setof sereno.outcom
     language plpgsql stable as $$
 declare
     item   jsonb;
-    said   sereno.outcome;
+    given   sereno.outcome;
     wrong  text := case when coalesce(jsonb_typeof(outcomes), 'null') <> 'array' then 'they are not a list'
                         when jsonb_array_length(outcomes) > 1000 then 'there are more than 1000' end;
     seen   bigint[] := '{}';
@@ -925,24 +927,24 @@ begin
                    else key not in ('outcome', 'until', 'reason', 'error_type', 'error_message', 'traceback', 'frame')
                         or jsonb_typeof(value) not in ('string', 'null') end;
         exit when wrong is not null;
-        said := jsonb_populate_record(null::sereno.outcome, item);
-        wrong := 'job ' || coalesce(said.id::text, '(null)') || ': ' || case
-            when said.id is null or said.attempt is null then 'the id and the attempt must be as sereno.claim_jobs gave them'
-            when said.id = any(seen) then 'it is there twice'
-            when coalesce(said.outcome, '') not in ('succeeded', 'retry', 'snooze', 'release', 'crash', 'dead', 'cancelled')
-                then 'it cannot end as ' || coalesce('"' || left(said.outcome, 30) || '"', 'null')
-            when said.outcome = 'snooze' and said.delay is null and said.until is null then 'a snooze needs a delay, or until'
-            when said.delay not between 0 and 3e9 or said.seconds not between 0 and 3e9 or said.retries < 0
+        given := jsonb_populate_record(null::sereno.outcome, item);
+        wrong := 'job ' || coalesce(given.id::text, '(null)') || ': ' || case
+            when given.id is null or given.attempt is null then 'the id and the attempt must be as sereno.claim_jobs gave them'
+            when given.id = any(seen) then 'it is listed twice'
+            when coalesce(given.outcome, '') not in ('succeeded', 'retry', 'snooze', 'release', 'crash', 'dead', 'cancelled')
+                then 'it cannot end as ' || coalesce('"' || left(given.outcome, 30) || '"', 'null')
+            when given.outcome = 'snooze' and given.delay is null and given.until is null then 'a snooze needs a delay, or until'
+            when given.delay not between 0 and 3e9 or given.seconds not between 0 and 3e9 or given.retries < 0
                 then 'delay, seconds and retries are not negative, and not more than a hundred years'
-            when said.until not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then 'until is out of range: 1900 to 9999' end;
+            when given.until not between '1900-01-02 00:00Z' and '9999-12-30 00:00Z' then 'until is out of range: 1900 to 9999' end;
         exit when wrong is not null;
-        seen := seen || said.id;
-        said.reason := nullif(left(said.reason, 4000), '');
-        said.error_type := nullif(left(said.error_type, 200), '');
-        said.error_message := left(said.error_message, 4000);
-        said.traceback := right(said.traceback, 16000);
-        said.frame := left(said.frame, 200);
-        return next said;
+        seen := seen || given.id;
+        given.reason := nullif(left(given.reason, 4000), '');
+        given.error_type := nullif(left(given.error_type, 200), '');
+        given.error_message := left(given.error_message, 4000);
+        given.traceback := right(given.traceback, 16000);
+        given.frame := left(given.frame, 200);
+        return next given;
     end loop;
     if wrong is not null then
         raise exception 'outcomes: %', wrong using errcode = 'invalid_parameter_value',
@@ -965,69 +967,69 @@ create function sereno.settle_jobs(session bigint, outcomes jsonb, strict boolea
 declare
     own       sereno.sessions := sereno.own_session(session);
     moment    timestamptz := sereno.clock_now();
-    items     sereno.outcome[] := array(select said from sereno.read_outcomes(outcomes) as said);
+    items     sereno.outcome[] := array(select given from sereno.read_outcomes(outcomes) as given);
     ids       bigint[] := array(select id from unnest(items));
     is_alive  boolean := coalesce(own.state = 'alive' and own.lease_until > moment, false);
     done      sereno.settled_job[];
-    limiters     bigint[];
-    results    sereno.settled_job[];
+    limiters  bigint[];
+    results   sereno.settled_job[];
 begin
     with held as materialized (
         select * from sereno.jobs where id = any(ids) and session_id = session and is_alive order by id for update
     ),
     mine as materialized (
-        select held.*, said.outcome as said, said.reason, said.error_type, said.error_message, said.traceback, said.frame,
-               said.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as goes_on,
-               case when said.seconds is null then held.claimed_at
-                    else greatest(held.claimed_at, moment - make_interval(secs => said.seconds)) end as started_at,
-               case when said.outcome = 'release' then held.run_at
-                    else greatest(said.until, moment + make_interval(secs => coalesce(said.delay, case
-                        when said.until is not null then 0
-                        when said.outcome = 'retry' then least(3600, 60 * 2 ^ least(held.failures, 10)) * (1 + random() / 10)
+        select held.*, given.outcome as given, given.reason, given.error_type, given.error_message, given.traceback, given.frame,
+               given.history, decided, decided in ('retry', 'snooze', 'release', 'crash') as continues,
+               case when given.seconds is null then held.claimed_at
+                    else greatest(held.claimed_at, moment - make_interval(secs => given.seconds)) end as started_at,
+               case when given.outcome = 'release' then held.run_at
+                    else greatest(given.until, moment + make_interval(secs => coalesce(given.delay, case
+                        when given.until is not null then 0
+                        when given.outcome = 'retry' then least(3600, 60 * 2 ^ least(held.failures, 10)) * (1 + random() / 10)
                         else 60 * (1 + random() / 10) end))) end as due,
                case when decided in ('retry', 'crash', 'dead') then sereno.fingerprint_of(
-                   held.task, coalesce(said.error_type, initcap(said.outcome)), coalesce(said.error_message, said.reason, ''),
-                   coalesce(said.frame, '')) end as fingerprint
-        from held join unnest(items) as said on said.id = held.id and said.attempt = held.attempt
+                   held.task, coalesce(given.error_type, initcap(given.outcome)), coalesce(given.error_message, given.reason, ''),
+                   coalesce(given.frame, '')) end as fingerprint
+        from held join unnest(items) as given on given.id = held.id and given.attempt = held.attempt
         cross join lateral (select case
-            when said.outcome = 'retry' and held.failures >= coalesce(said.retries, 10) then 'dead'
-            when said.outcome = 'crash' and held.crashes >= 2 then 'dead'
-            when held.cancel_requested and said.outcome not in ('succeeded', 'dead', 'cancelled') then 'stopped'
-            else said.outcome end) as d(decided)
+            when given.outcome = 'retry' and held.failures >= coalesce(given.retries, 10) then 'dead'
+            when given.outcome = 'crash' and held.crashes >= 2 then 'dead'
+            when held.cancel_requested and given.outcome not in ('succeeded', 'dead', 'cancelled') then 'stopped'
+            else given.outcome end) as d(decided)
     ),
     moved as (
         update sereno.jobs
         set run_at = due, state = case when due <= moment then 'ready' else 'scheduled' end,
             ready_seq = case when due <= moment then nextval('sereno.ready_seq') end, session_id = null,
-            failures = mine.failures + (said = 'retry')::integer, crashes = mine.crashes + (said = 'crash')::integer,
-            snoozes = mine.snoozes + (said = 'snooze')::integer, releases = mine.releases + (said = 'release')::integer
-        from mine where jobs.id = any(ids) and jobs.id = mine.id and goes_on
+            failures = mine.failures + (given = 'retry')::integer, crashes = mine.crashes + (given = 'crash')::integer,
+            snoozes = mine.snoozes + (given = 'snooze')::integer, releases = mine.releases + (given = 'release')::integer
+        from mine where jobs.id = any(ids) and jobs.id = mine.id and continues
     ),
     tried as (
         insert into sereno.attempts (job_id, number, session_id, started_at, finished_at, outcome, reason, error_type,
                                      error_message, traceback, fingerprint)
-        select id, attempt, session_id, started_at, moment, said, reason, error_type, error_message, traceback, fingerprint
-        from mine where goes_on
+        select id, attempt, session_id, started_at, moment, given, reason, error_type, error_message, traceback, fingerprint
+        from mine where continues
     ),
     ending as materialized (
         select *, case when decided = 'stopped' then 'cancelled' else decided end as final, case
-                   when decided = 'dead' and said = 'retry' then 'failed ' || failures + 1 || ' times'
-                   when decided = 'dead' and said = 'crash'
+                   when decided = 'dead' and given = 'retry' then 'failed ' || failures + 1 || ' times'
+                   when decided = 'dead' and given = 'crash'
                        then 'crash loop: ' || coalesce(reason || ', ', '') || crashes + 1 || ' times'
-                   when decided = 'dead' then coalesce(reason, 'permanent error: ' || error_type, 'the worker said so')
-                   when decided = 'cancelled' then coalesce(reason, 'the worker said so')
+                   when decided = 'dead' then coalesce(reason, 'permanent error: ' || error_type, 'reported by the worker')
+                   when decided = 'cancelled' then coalesce(reason, 'reported by the worker')
                    when decided = 'stopped' then coalesce(reason, 'cancelled while running') end as cause
-        from mine where not goes_on
+        from mine where not continues
     ),
     gone as (delete from sereno.jobs where id = any(array(select id from ending))),
-    kept as (
+    stored as (
         insert into sereno.history (
             id, session_id, finished_at, started_at, run_at, created_at, expires_at, attempt, failures, crashes, snoozes,
             releases, priority, state, queue, task, tenant, unique_key, trace, tags, args, schedule_id, planned_at, stands_for,
             keys, reason, error_type, error_message, traceback, fingerprint)
         select id, session_id, moment, started_at, run_at, created_at, expires_at, attempt,
-               failures + (said in ('retry', 'dead'))::integer, crashes + (said = 'crash')::integer,
-               snoozes + (said = 'snooze')::integer, releases + (said = 'release')::integer, priority, final, queue, task, tenant,
+               failures + (given in ('retry', 'dead'))::integer, crashes + (given = 'crash')::integer,
+               snoozes + (given = 'snooze')::integer, releases + (given = 'release')::integer, priority, final, queue, task, tenant,
                unique_key, trace, tags, args, schedule_id, planned_at, stands_for, keys, cause, error_type, error_message,
                traceback, fingerprint
         from ending where final <> 'succeeded' or history is not false
@@ -1043,22 +1045,22 @@ begin
     counted as (
         insert into sereno.ended_attempts (at, queue, task, tenant, outcome, waited, ran, failures, job_id, fingerprint, error_type,
                                            message, frame)
-        select moment, queue, task, tenant, case when decided = 'stopped' then said else decided end,
+        select moment, queue, task, tenant, case when decided = 'stopped' then given else decided end,
                extract(epoch from claimed_at - run_at), extract(epoch from greatest(moment - started_at, interval '0')),
-               failures, id, fingerprint, coalesce(error_type, initcap(said)), coalesce(error_message, reason, ''),
+               failures, id, fingerprint, coalesce(error_type, initcap(given)), coalesce(error_message, reason, ''),
                coalesce(frame, '')
         from mine
     )
     select array_agg(row(id, attempt, true, coalesce(final, case when due <= moment then 'ready' else 'scheduled' end),
-                         case when goes_on then due end, null)::sereno.settled_job),
+                         case when continues then due end, null)::sereno.settled_job),
            (select array_agg(limiter) from mine cross join lateral sereno.limiters_of(mine.queue, mine.keys) as limiter)
     into done, limiters
     from mine left join (select id as ended_id, final from ending) as e on ended_id = id;
     -- A separate statement, and only if needed: it opens every partition of the attempts.
     if exists (select from unnest(items) where history is false and attempt > 1) then
         delete from sereno.attempts
-        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as said on said.id = d.id
-                                 where d.state = 'succeeded' and said.history is false and said.attempt > 1));
+        where job_id = any(array(select d.id from unnest(done) as d join unnest(items) as given on given.id = d.id
+                                 where d.state = 'succeeded' and given.history is false and given.attempt > 1));
     end if;
     perform sereno.hand_over(limiters);
     perform sereno.tell(queue, min(extract(epoch from run_at - moment))::double precision)
@@ -1066,25 +1068,25 @@ begin
 
     -- A separate statement, for attempts that were not written now: was it written before, and the reply was lost? A
     -- rescue records the attempt too, with another reason.
-    select array_agg(coalesce(did, row(said.id, said.attempt, past.state is not null, past.state, null, case
+    select array_agg(coalesce(did, row(given.id, given.attempt, past.state is not null, past.state, null, case
                when past.state is not null then 'it was written before'
                when is_alive then 'the session does not have this attempt of it'
-               else 'the session has no lease' end)::sereno.settled_job) order by said.ordinality)
+               else 'the session has no lease' end)::sereno.settled_job) order by given.ordinality)
     into results
-    from unnest(items) with ordinality as said
-    left join unnest(done) as did on did.id = said.id
+    from unnest(items) with ordinality as given
+    left join unnest(done) as did on did.id = given.id
     left join lateral (
         select state from sereno.history
-        where history.id = said.id and history.attempt = said.attempt and session_id = session and did.id is null
+        where history.id = given.id and history.attempt = given.attempt and session_id = session and did.id is null
         union all
-        select coalesce((select jobs.state from sereno.jobs where jobs.id = said.id), 'ended') from sereno.attempts
-        where job_id = said.id and number = said.attempt and session_id = session and outcome = said.outcome
-          and reason is not distinct from said.reason and did.id is null
+        select coalesce((select jobs.state from sereno.jobs where jobs.id = given.id), 'ended') from sereno.attempts
+        where job_id = given.id and number = given.attempt and session_id = session and outcome = given.outcome
+          and reason is not distinct from given.reason and did.id is null
         limit 1) as past on true;
     if strict and exists (select from unnest(results) where not settled) then
         raise exception 'job % could not be settled: %', (select id from unnest(results) where not settled limit 1),
             (select why from unnest(results) where not settled limit 1)
-            using errcode = 'SR002', hint = 'Another worker has it, or will: roll this transaction back.';
+            using errcode = 'SR002', hint = 'Another session has the job, or will get it: roll back this transaction.';
     end if;
     return query select * from unnest(results);
 end $$;

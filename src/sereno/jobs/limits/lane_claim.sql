@@ -49,6 +49,8 @@ wanted as materialized (
                 %(orders)s::text::bigint[], %(priorities)s::text::smallint[], %(seqs)s::text::bigint[])
         with ordinality as w(lane, place, count, order_id, floor_priority, floor_seq, number)
 ),
+-- The choice of jobs must agree with sereno.pick_limited (0009_worker_functions.sql), which claims by SQL use.
+-- tests/jobs/public_sql/test_limits.py runs both against the same model.
 candidates as materialized (
     select job.id, wanted.number, wanted.queue, job.crashes, job.task, job.seen
     from wanted cross join lateral (
