@@ -3,7 +3,7 @@
 tenders.ingest           every 2 minutes   ingests new tenders from the page and the API
 sereno.sweep_post        every minute      dispatch: pushes are sent at once; this sends what was missed
 tenders.confirm          every minute      receipts: marks tenders that reached at least one phone
-sereno.archive_move      at 03:17          moves tenders after 12 months and deliveries after 90 days out of their tables
+sereno.archive_move      at 03:17          moves tenders after 12 months, deliveries after 90 days
 sereno.archive_export    at 03:47          writes them to Parquet files, which are read back before rows are dropped
 """
 
@@ -149,7 +149,7 @@ async def register(
     regions: Sequence[str] = (),
     at_least: int = 0,
 ) -> None:
-    """Register an installation of the app and its preferences. A tender whose field is unknown matches any preference."""
+    """Register an installation of the app and its preferences. An unknown field of a tender matches any of them."""
     condition: dict[str, object] = {}
     if regions:
         condition["region"] = [*regions, None]

@@ -30,12 +30,12 @@ IDLE = """select not exists (select from {sereno}.jobs where state in ('ready', 
 TRIGGERS = """
 create function tenders.wait_here() returns trigger language plpgsql as
     $$ begin perform pg_advisory_xact_lock_shared(tg_argv[0]::bigint); return null; end $$;
-create table tenders.writes (write text not null);
-create function tenders.record_write() returns trigger language plpgsql as
-    $$ begin insert into tenders.writes values ('tenders.' || tg_table_name || ' ' || lower(tg_op)); return null; end $$;
-create trigger record after insert or update or delete on tenders.registry for each row execute function tenders.record_write();
-create trigger record after insert or update or delete on tenders.tenders for each row execute function tenders.record_write();
-create trigger record after insert or update or delete on tenders.progress for each row execute function tenders.record_write();
+create table tenders.log (write text not null);
+create function tenders.log() returns trigger language plpgsql as
+    $$ begin insert into tenders.log values ('tenders.' || tg_table_name || ' ' || lower(tg_op)); return null; end $$;
+create trigger log after insert or update or delete on tenders.registry for each row execute function tenders.log();
+create trigger log after insert or update or delete on tenders.tenders for each row execute function tenders.log();
+create trigger log after insert or update or delete on tenders.progress for each row execute function tenders.log();
 """
 FLUSH_PATH = "/flush"
 
@@ -77,7 +77,7 @@ class CrashRunner:
         self._worker: WorkerProcess | None = None
 
     async def __aenter__(self) -> Self:
-        """Install the triggers; nothing is blocked yet. They are dropped with the schema `tenders` before the next test."""
+        """Install the triggers; nothing is blocked yet. The next test drops them with the schema `tenders`."""
         self._lock_holder = psycopg.connect(self._kit.app.url, autocommit=True)
         self._reader = psycopg.connect(self._kit.app.url, autocommit=True)
         self._lock_holder.execute(TRIGGERS)
@@ -123,7 +123,7 @@ class CrashRunner:
         """Return writes to our tables and requests to partners that are not in the list of steps."""
         writes = [step.at for step in STEPS if isinstance(step.at, Write)]
         listed = {f"{write.table} {what}" for write in writes for what in write.what.split(" or ")}
-        written = {write for (write,) in self._reader.execute("select write from tenders.writes")}
+        written = {write for (write,) in self._reader.execute("select write from tenders.log")}
         calls = [(step.at.partner, step.at.request) for step in STEPS if isinstance(step.at, Call)]
         unlisted = [
             f"{name}: {request}"

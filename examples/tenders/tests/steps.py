@@ -1,7 +1,7 @@
 """Every step of the program, from the schedule to the archive, in order. A new step in the program needs a line here.
 
-A process is killed at each of them in `test_found_kill.py`, `test_notified_kill.py` and `test_archive_kill.py`. A step is
-a row that is being written in an open transaction, or a request that a partner has read and not yet responded to.
+A process is killed at each of them in `test_found_kill.py`, `test_notified_kill.py` and `test_archive_kill.py`. A step
+is a row that is being written in an open transaction, or a request that a partner has read and not yet responded to.
 """
 
 from dataclasses import dataclass
