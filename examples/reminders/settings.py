@@ -9,7 +9,7 @@ def setting(name: str, default: str) -> str:
 
 
 def account(provider: str, *names: str) -> dict[str, str]:
-    """Return the settings of a provider that are set: `REMINDERS_SMTP_HOST` is the `host` of `account("SMTP", "host")`."""
+    """Return the given settings of a provider: `REMINDERS_SMTP_HOST` is the `host` of `account("SMTP", "host")`."""
     found = {name: setting(f"{provider}_{name.upper()}", "") for name in names}
     return {name: value for name, value in found.items() if value}
 
