@@ -26,7 +26,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read WORKER_MODE and JOB_RUNNER_ENABLED, whose default is true for a worker and false for an API, and the rest."""
+    """Read WORKER_MODE and JOB_RUNNER_ENABLED, by default true for a worker and false for an API, and the rest."""
     is_worker = _flag(environment, "WORKER_MODE", default=False)
     runs_jobs = _flag(environment, "JOB_RUNNER_ENABLED", default=is_worker)
     if is_worker and not runs_jobs:
