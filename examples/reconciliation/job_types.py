@@ -37,7 +37,7 @@ JOB_TYPES: dict[str, tuple[JobTask, Period]] = {}
 
 
 def job_type(period: Period) -> Callable[[Function], JobTask]:
-    """Register a function (context, account, merchant, period) as a job type: at most one job per account and period."""
+    """Register function (context, account, merchant, period) as a job type: one job at most per account and period."""
 
     def add(function: Function) -> JobTask:
         name = function.__name__

@@ -1,10 +1,10 @@
 """Five cycles: two are ours, three are sereno's own.
 
-tenders.ingest           every 2 minutes   ingests new tenders from the page and the API
-sereno.sweep_notifications every minute      dispatch: pushes are sent at once; this sends what was missed
-tenders.confirm          every minute      receipts: marks tenders that reached at least one phone
-sereno.archive_move      at 03:17          moves tenders after 12 months, deliveries after 90 days
-sereno.archive_export    at 03:47          writes them to Parquet files, which are read back before rows are dropped
+tenders.ingest               every 2 minutes   ingests new tenders from the page and the API
+sereno.sweep_notifications   every minute      dispatch: pushes are sent at once; this sends what was missed
+tenders.confirm              every minute      receipts: marks tenders that reached at least one phone
+sereno.archive_move          at 03:17          moves tenders after 12 months, deliveries after 90 days
+sereno.archive_export        at 03:47          writes them to Parquet files, read back before rows are dropped
 """
 
 import asyncio
