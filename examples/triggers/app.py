@@ -1,4 +1,4 @@
-"""The procedures that triggers may call, with their retries and limits. Triggers are rows; changing one needs no deployment."""
+"""The procedures that triggers may call, with retries and limits. Triggers are rows: no deployment to change one."""
 
 import os
 

@@ -27,7 +27,7 @@ LOOK: list[tuple[str, str]] = [
         "schedules?q=triggers.settle",
     ),
     (
-        "The procedures that jobs may call, with exact signatures. purge_readings is not allowed: its trigger was disabled",
+        "Procedures that jobs may call, with exact signatures. purge_readings is not allowed: its trigger is disabled",
         "procedures",
     ),
     ("recount:norte waits for a tank that is being filled, longer than a lease at times", "schedules?q=triggers"),

@@ -21,7 +21,7 @@ async def test_the_demo_has_successes_and_dead_letters(
             await asyncio.to_thread(worker.until, lambda: kit.jobs("reconciliation.reconcile", state="dead"))
             kit.travel("1m")
             await asyncio.to_thread(worker.until, lambda: kit.deliveries("reconciliation.failed", channel="discord"))
-            # Beside this loop, in which the partner answers.
+            # In a thread: the partner runs in this event loop.
             assert await asyncio.to_thread(worker.stop) == 0
 
 

@@ -22,7 +22,7 @@ def _milk(ask: Ask) -> None:
 
 
 def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
-    """It exists, it is in the code, a trigger names it: its run is dead, and the reason names the command that allows it."""
+    """It exists, is declared, and a trigger names it: its run is dead, and the reason names the command to allow it."""
     app.schedules.upsert("triggers.purge", purge_readings.job(before="2026-01-01"), Every("1h"), disable_after=1)
     kit.travel("1h")
     (dead,) = kit.drain().failed
