@@ -62,7 +62,7 @@ def _begin(ctx: Context) -> Begun:
 
 
 async def _download(partner: Partner, report: str, place: str) -> str:
-    return await asyncio.to_thread(storage.keep, place, await partner.download(report))
+    return await asyncio.to_thread(storage.store, place, await partner.download(report))
 
 
 async def _unzip(packed: str, unpacked: str) -> str:

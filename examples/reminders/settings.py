@@ -20,6 +20,6 @@ MAX_ATTEMPTS = int(setting("MAX_ATTEMPTS", "5"))
 FIRST_RETRY = float(setting("FIRST_RETRY", "30"))
 
 # Seconds before each retry: 30, 60, 120, 240.
-DELAYS = tuple(FIRST_RETRY * 2**tries for tries in range(MAX_ATTEMPTS - 1))
+DELAYS = tuple(FIRST_RETRY * 2**retry for retry in range(MAX_ATTEMPTS - 1))
 # Seconds until the fallback channel: after all retries of the channel before, whose jitter adds up to a tenth.
 FALLBACK_AFTER = 1.25 * sum(DELAYS)

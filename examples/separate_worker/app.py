@@ -93,7 +93,7 @@ async def create_tables() -> None:
 
 
 async def _call_crm(ctx: Context, lead: int, what: str) -> None:
-    """One call. The key is the same for all tries, so that the CRM executes it once even if we send it twice."""
+    """One call. The key is the same for all attempts, so that the CRM executes it once even if we send it twice."""
     async with await connect() as connection:
         found = await connection.execute("select email from separate_worker.leads where id = %s", [lead])
         row = await found.fetchone()

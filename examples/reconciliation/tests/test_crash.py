@@ -36,7 +36,7 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
     assert not drained.failed
     assert {kit.job(job).state for job in jobs} == {"succeeded"}
 
-    # A call that was under way is made again; one that had been answered is not.
+    # A call that was under way is repeated; one that had completed is not.
     again = {(stage, merchant): count for (stage, merchant), count in partner.calls.items() if count > 1}
     assert again == {(stage, stage): 2 for stage in STAGES}
     # The partner got two requests for one report, and made it once.
