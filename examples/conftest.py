@@ -13,7 +13,7 @@ from tests.shared_server import shared_server
 
 @pytest.fixture(scope="session")
 def database_of_examples() -> Iterator[str]:
-    """One for all examples of a process of tests: the kit gives each test an empty schema in it."""
+    """One database per test process; the kit gives each test an empty schema in it."""
     programs = os.environ.get("SERENO_TEST_POSTGRES_BIN")
     name = f"examples_{uuid.uuid4().hex[:12]}"
     with (

@@ -17,7 +17,7 @@ async def reconcile(account: str, month: str) -> None:
 
 @app.cycle(Every("2m"))
 async def ingest(ctx: Context) -> None:
-    ctx.log.info("looking for new orders")
+    ctx.log.info("polling new orders")
 
 
 if __name__ == "__main__":

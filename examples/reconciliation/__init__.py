@@ -1,1 +1,1 @@
-"""Each account's books, fetched from a partner once a month at the account's own hour; other jobs beside it."""
+"""Fetches each account's books from a partner once a month, at the account's own hour; with other job types besides."""

@@ -1,4 +1,4 @@
-"""Accounts and their schedules, written together; and how each stands."""
+"""Accounts and their schedules, written in one transaction, and the status of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,12 +37,12 @@ class Standing:
 
 
 async def prepare(connection: Connection) -> None:
-    """The tables, where they are not there yet."""
+    """Create the tables that do not exist yet."""
     await connection.execute(files("reconciliation").joinpath("schema.sql").read_bytes())
 
 
 async def save(connection: Connection, accounts: Sequence[Account]) -> None:
-    """Rows and schedules in one transaction: what an account no longer runs is not fired any more."""
+    """Write rows and schedules in one transaction; schedules of removed job types are deleted."""
     async with connection.transaction():
         cursor = await connection.execute(
             "select id, runs from reconciliation.accounts where id = any(%s) order by id for update",
@@ -65,7 +65,7 @@ set merchant = excluded.merchant, zone = excluded.zone, hour = excluded.hour, ru
 
 
 def _schedule(account: Account, name: str) -> NewSchedule:
-    """Every night, for the period that has ended: a night that was missed is made up for, and none is done twice."""
+    """Return a nightly schedule for the period that has ended: missed nights run later, and no period runs twice."""
     task, period = JOB_TYPES[name]
     once = task.using(unique_key="{key}:" + period.name, unique_for=period.remembered, trace=f"{name}-{account.id}")
     return app.schedules.new(
@@ -84,7 +84,7 @@ def key_of(name: str, account: str) -> str:
 
 
 async def standing(account: str) -> dict[str, Standing]:
-    """How each job type of an account stands; sereno keeps this with the schedule."""
+    """Return the status of each job type of an account, which sereno stores with the schedule."""
     found = {}
     for row in await app.schedules.alist("reconciliation.*", tenant=account):
         error = row.last_error if row.last_state == "dead" else None

@@ -1,4 +1,4 @@
-"""How the demo shows it; alone, `python -m reconciliation.demo` runs it here until Ctrl-C."""
+"""The demo of this example; `python -m reconciliation.demo` runs it alone until Ctrl-C."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ LOOK: list[tuple[str, str]] = [
         "/jobs?q=task:reconciliation.reconcile",
     ),
     (
-        "Ten at once, twenty a second; when the partner says 429, the limit closes for everybody.",
+        "Ten at once, twenty a second; when the partner returns 429, the limit closes for all jobs.",
         "/queues",
     ),
-    ("What broke, by kind: accounts that have left, a file that is a bomb.", "/errors"),
+    ("Errors by kind: accounts that have left, a ZIP bomb.", "/errors"),
     (
-        "The story of one account by its trace: the report came, and its lines make no sense.",
+        "The log of one account by its trace: the report arrived, and its lines are invalid.",
         "/logs?q=trace:reconcile-r-0069",
     ),
 ]
@@ -56,17 +56,17 @@ RUNS_A_SECOND = 4
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """A thousand accounts, a partner that is moody, and a person who asks for runs by hand, a few a second."""
+    """Create a thousand accounts and a partner with faults, and trigger a few runs a second."""
     async with (
         PartnerStandIn(retry_after=2, misbehaves=0.03) as partner,
         DiscordProvider() as discord,
         await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection,
     ):
-        # Of every hundred merchants five are in trouble.
+        # Five of every hundred merchants fail.
         partner.troubles = {f"m-{number}": kind for number in range(1000) if (kind := TROUBLES.get(number % 100))}
         await prepare(connection)
         await save(connection, ACCOUNTS)
-        asking = asyncio.create_task(_ask_for_runs(app))
+        triggering = asyncio.create_task(_trigger_runs(app))
         with tempfile.TemporaryDirectory() as storage:
             try:
                 yield {
@@ -77,14 +77,14 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
                     "RECONCILIATION_DISCORD_HOOK": discord.address,
                 }
             finally:
-                asking.cancel()
+                triggering.cancel()
                 with suppress(asyncio.CancelledError):
-                    await asking
+                    await triggering
 
 
-async def _ask_for_runs(app: Sereno) -> None:
-    """Those that will fail are among the first, so that there is something to see."""
-    chance = random.Random(3)  # noqa: S311 - for show
+async def _trigger_runs(app: Sereno) -> None:
+    """Trigger runs; accounts that will fail come first, so that failures show early."""
+    chance = random.Random(3)  # noqa: S311 - for a demo
     first = [account for number, account in enumerate(ACCOUNTS) if number in TROUBLES]
     for account in first + chance.sample(ACCOUNTS, len(ACCOUNTS)):
         for name in account.runs:

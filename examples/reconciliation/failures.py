@@ -1,4 +1,4 @@
-"""Whoever looks after this hears of each dead letter once, in Discord: whose, what, why, and how to send it back."""
+"""Notifies operators of each dead letter once, in Discord: account, task, error, and how to retry it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sereno import Content, Context, Digest, Every, Recipient, in_app
 from sereno.channels.discord import Discord
 
 PEOPLE = "reconciliation:people"
-# A message has room for so many; the rest is a number.
+# Failures listed in one message; the rest is a count.
 MOST_LISTED = 10
 
 discord = Discord(url=settings.DISCORD_URL)
@@ -29,20 +29,20 @@ class Failure:
     trace: str | None
 
 
-# Whatever a partner's bad night kills is told together, not in a thousand messages.
+# An outage of the partner is one digest, not a thousand messages.
 failed = app.event("reconciliation.failed", Failure, channels=[discord, in_app], digest=Digest("1m"))
 
 
 @failed.template()
 def one(failure: Failure, to: Recipient) -> Content:
-    return Content("A job needs a person", f"{_line(failure)}\nWhat helps: sereno job retry {failure.job}")
+    return Content("A job needs a person", f"{_line(failure)}\nTo fix it: sereno job retry {failure.job}")
 
 
 @failed.digest_template()
 def several(failures: Sequence[Failure], to: Recipient) -> Content:
     lines = [_line(failure) for failure in failures[:MOST_LISTED]]
     more = [f"… and {len(failures) - MOST_LISTED} more"] if len(failures) > MOST_LISTED else []
-    helps = "What helps: sereno job list --state dead --queue reconciliation"
+    helps = "To fix it: sereno job list --state dead --queue reconciliation"
     return Content(f"{len(failures)} jobs need a person", "\n".join([*lines, *more, helps]))
 
 
@@ -54,7 +54,7 @@ def _line(failure: Failure) -> str:
 @app.cycle(Every("1m"), key="reconciliation.tell_of_failures")
 @app.task(name="reconciliation.tell_of_failures", queue="reconciliation.files")
 async def tell_of_failures(ctx: Context) -> None:
-    """A dead letter, the fact that it was told, and the event: in one transaction."""
+    """Publish an event for each new dead letter and record that, in one transaction."""
     addresses = {"discord": settings.DISCORD_HOOK} if settings.DISCORD_HOOK else {}
     await app.recipients.aupsert(PEOPLE, addresses)
     async with ctx.transaction() as connection, connection.cursor(row_factory=dict_row) as cursor:
@@ -74,7 +74,7 @@ select id as job, task, tenant as account, coalesce(args ->> 'turn', args ->> 't
 from {dead} join newly on (id, {dead}.attempt) = (job_id, newly.attempt)
 order by id"""
 
-# What no job can tell: that jobs are not started, or that nobody is there to start them.
+# Conditions that no job can report: jobs are late, or no worker serves the queue.
 if settings.DISCORD_HOOK:
     app.alerts.rule(
         "reconciliation.late",

@@ -11,7 +11,7 @@ from sereno import Backoff, Context, Limit, Rate, Sereno, Task
 
 QUEUE = "reconciliation"
 
-# From `info` on, so that the central log tells the whole story of a run and not its failures alone.
+# Stored from `info` on, so that the central log has all steps of a run and not only its failures.
 app = Sereno(service="reconciliation", keep_logs="info")
 app.queue(QUEUE, concurrency=Limit(settings.AT_ONCE))
 
@@ -24,7 +24,7 @@ JobTask = Task[[str, str, str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Period:
-    """How often at most: the name of a period as a schedule fills it in, and how long a job of it is remembered."""
+    """The unit of uniqueness: the period's placeholder in a schedule, and how long its unique key is stored."""
 
     name: str
     remembered: Literal["forever", "90d"]
@@ -37,7 +37,7 @@ JOB_TYPES: dict[str, tuple[JobTask, Period]] = {}
 
 
 def job_type(period: Period) -> Callable[[Function], JobTask]:
-    """A function of (context, account, merchant, period) becomes a job type: at most one job per account and period."""
+    """Register function (context, account, merchant, period) as a job type: one job at most per account and period."""
 
     def add(function: Function) -> JobTask:
         name = function.__name__

@@ -1,6 +1,6 @@
-"""The partner's API: what is asked, and what each way to fail means for a job.
+"""The client of the partner's API, and what each kind of error means for a job.
 
-429: everybody waits as long as it says. 403, 404, 410: this merchant has left, and no retry helps. Else: later.
+429: all jobs wait for Retry-After. 403, 404, 410: the merchant has left, permanent. Other errors: retried.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from sereno import RetryAfter, Snooze
 LIMIT = "reconciliation.partner"
 GONE = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 PATIENCE = aiohttp.ClientTimeout(total=60, connect=10)
-# The largest answer and the largest file that is taken from the partner.
+# The largest JSON response and the largest file accepted from the partner, in bytes.
 MOST_JSON = 1_000_000
 MOST_PACKED = 8_000_000
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class PartnerError(Exception):
-    """It did not work this time."""
+    """A retryable error of the partner."""
 
 
 class Refused(Exception):  # noqa: N818 - named for what happened
-    """This merchant is gone, or has taken our access away."""
+    """The merchant is gone, or has revoked our access."""
 
 
 class Report(msgspec.Struct):
@@ -48,7 +48,7 @@ class Sale(msgspec.Struct):
 
 
 class Partner:
-    """One conversation about one merchant: `async with Partner("m-7") as partner`."""
+    """A client session for one merchant: `async with Partner("m-7") as partner`."""
 
     def __init__(self, merchant: str) -> None:
         self._home = f"{settings.PARTNER_URL}/merchants/{_in_a_path(merchant)}"
@@ -65,13 +65,13 @@ class Partner:
         await self._session.close()
 
     async def request_report(self, month: str, key: str) -> str:
-        """Its number. Asked again with the same key, the partner answers with the report that it has begun."""
+        """Return the report's id. For the same key the partner returns the report that it has already begun."""
         headers = {"Idempotency-Key": key}
         body = await self._call("request", "POST", "/reports", json={"month": month}, headers=headers)
         return _read("request", body, Report).report
 
     async def wait_for(self, report: str) -> None:
-        """Done when it is ready. Until then the job sleeps, and its slot is free."""
+        """Return when the report is ready. Until then the job is snoozed and holds no slot."""
         state = _read("poll", await self._call("poll", "GET", f"/reports/{_in_a_path(report)}"), State).state
         if state == "preparing":
             raise Snooze(settings.POLL_EVERY, reason="the partner is preparing the report")
@@ -85,19 +85,19 @@ class Partner:
         return _read("sales", await self._call("sales", "GET", "/sales", params={"day": day}), list[Sale])
 
     async def _call(self, stage: str, method: str, path: str, *, most: int = MOST_JSON, **sent: Any) -> bytes:
-        """The body of a good answer. Where it leads us elsewhere, we do not follow."""
+        """Return the body of a successful response. Redirects are not followed."""
         async with self._session.request(method, self._home + path, allow_redirects=False, **sent) as response:
             _check(stage, response.status, response.headers)
             body = bytearray()
             async for chunk in response.content.iter_chunked(65536):
                 body += chunk
                 if len(body) > most:
-                    raise PartnerError(f"{stage}: an answer of more than {most:,} bytes")
+                    raise PartnerError(f"{stage}: a response of more than {most:,} bytes")
             return bytes(body)
 
 
 def _check(stage: str, status: int, headers: Mapping[str, str]) -> None:
-    """What the partner said in its answer is not repeated: it may be anything."""
+    """Raise for an error status. The response body is untrusted and not part of the message."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         raise RetryAfter.from_header(headers.get("Retry-After", ""), limit=LIMIT)
     if status in GONE:
@@ -110,11 +110,11 @@ def _read(stage: str, body: bytes, wanted: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=wanted)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise PartnerError(f"{stage}: an answer that is not what was agreed") from None
+        raise PartnerError(f"{stage}: a response with an unexpected structure") from None
 
 
 def _in_a_path(text: str) -> str:
-    """As one part of a path; what would leave its place is refused."""
+    """Quote a path segment; refuse one that would change the path."""
     if text in {"", ".", ".."}:
-        raise Refused(f"{text!r} is no number of the partner's")
+        raise Refused(f"{text!r} is not an id of the partner")
     return quote(text, safe="")

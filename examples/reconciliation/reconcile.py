@@ -1,4 +1,4 @@
-"""The job that this is about: fetch a month's report, keep it, register it, have its lines read."""
+"""The main job: fetch a month's report, store it, register it, and enqueue its processing."""
 
 import asyncio
 import csv
@@ -15,13 +15,13 @@ from reconciliation.partner import Partner
 from reconciliation.storage import BadReport
 from sereno import Context, Dead
 
-# A report takes minutes. One that is not there by then has been forgotten.
+# A report usually takes minutes; after this the partner has lost it.
 LONGEST_WAIT = timedelta(hours=24)
 MOST_AMOUNT = Decimal(10) ** 12
 
 
 class Begun(msgspec.Struct):
-    """A run: the key by which the partner knows it, and since when it goes on."""
+    """A run: its idempotency key at the partner, and when it began."""
 
     key: str
     at: datetime
@@ -29,7 +29,7 @@ class Begun(msgspec.Struct):
 
 @job_type(MONTH)
 async def reconcile(ctx: Context, account: str, merchant: str, turn: str) -> None:
-    """The report of the month before `turn`: fired in "2026-11", it is October's, which is complete."""
+    """Fetch the report of the month before `turn`: fired in "2026-11", it is October's, which is complete."""
     month = (date.fromisoformat(f"{turn}-01") - timedelta(days=1)).strftime("%Y-%m")
     packed, unpacked = f"{account}/{month}/report.zip", f"{account}/{month}/report.csv"
     about = {"feature": "reconciliation", "merchant": merchant, "month": month}
@@ -38,7 +38,7 @@ async def reconcile(ctx: Context, account: str, merchant: str, turn: str) -> Non
         report = await ctx.step("request", partner.request_report, month, begun.key)
         if ctx.claimed_at - begun.at > LONGEST_WAIT:
             raise Dead(f"the partner has been preparing the report since {begun.at:%Y-%m-%d %H:%M} UTC")
-        ctx.log.info("asks for the report", extra={"event": "reconciliation.poll", "report": report, **about})
+        ctx.log.info("polls the report", extra={"event": "reconciliation.poll", "report": report, **about})
         await ctx.step("poll", partner.wait_for, report)
         await ctx.step("download", _download, partner, report, packed)
     checksum = await ctx.step("unzip", _unzip, packed, unpacked)
@@ -62,19 +62,19 @@ def _begin(ctx: Context) -> Begun:
 
 
 async def _download(partner: Partner, report: str, place: str) -> str:
-    return await asyncio.to_thread(storage.keep, place, await partner.download(report))
+    return await asyncio.to_thread(storage.store, place, await partner.download(report))
 
 
 async def _unzip(packed: str, unpacked: str) -> str:
     def work() -> str:
-        return storage.keep(unpacked, storage.unpack(storage.fetch(packed)))
+        return storage.store(unpacked, storage.unpack(storage.fetch(packed)))
 
     return await asyncio.to_thread(work)
 
 
 @app.task(name="reconciliation.process", queue="reconciliation.files", retry=RETRY)
 async def process(ctx: Context, file: int) -> None:
-    """Read the lines of a file into the books: all of them or none, and once."""
+    """Insert the lines of a file into the books: all of them or none, exactly once."""
     async with ctx.transaction() as connection:
         cursor = await connection.execute("select path from reconciliation.files where id = %s for update", [file])
         [(path,)] = await cursor.fetchall()
@@ -90,7 +90,7 @@ async def process(ctx: Context, file: int) -> None:
 
 
 def read(content: bytes) -> list[tuple[str, Decimal]]:
-    """Order and amount of each line."""
+    """Return order and amount of each line."""
     try:
         rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         entries = [(row["order"], Decimal(row["amount"])) for row in rows]
@@ -100,5 +100,5 @@ def read(content: bytes) -> list[tuple[str, Decimal]]:
         1 for order, amount in entries if "\x00" in order or not (amount.is_finite() and abs(amount) < MOST_AMOUNT)
     ]
     if wrong:
-        raise BadReport(f"{len(wrong)} lines that make no sense")
+        raise BadReport(f"{len(wrong)} invalid lines")
     return entries

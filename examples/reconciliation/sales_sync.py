@@ -1,4 +1,4 @@
-"""The second job type. This function is all there is to it: accounts that name it in `runs` have it."""
+"""The second job type: one function. Accounts that name it in `runs` run it."""
 
 from datetime import date, timedelta
 

@@ -1,6 +1,6 @@
 create schema if not exists reconciliation;
 
--- Who takes part: one row for each account. `runs` names its job types; a new one needs no new column.
+-- One row for each account. `runs` names its job types; a new one needs no new column.
 create table if not exists reconciliation.accounts (
     id text primary key check (id ~ '^[a-z0-9-]{1,60}$'),
     merchant text not null,
@@ -39,7 +39,7 @@ create table if not exists reconciliation.sales (
     primary key (account, order_id)
 );
 
--- Dead letters that people have been told of; one that is sent back to work and dies again is told again.
+-- Dead letters that were reported; a job that is retried and dies again is reported again.
 create table if not exists reconciliation.told (
     job_id bigint not null,
     attempt integer not null,

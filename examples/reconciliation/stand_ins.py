@@ -1,4 +1,4 @@
-"""The partner, on this machine: reports that take a while, and everything that goes wrong with them."""
+"""A local stand-in for the partner, with slow reports and faults."""
 
 import asyncio
 import io
@@ -18,19 +18,19 @@ CSV = "order,amount\nA-1,12.50\nA-2,-3.20\nA-3,100.00\n"
 
 
 class PartnerStandIn(Provider):
-    """`troubles`: what is wrong with a merchant. `held`: answers that wait. `calls`: what was asked of whom."""
+    """`troubles`: the fault of a merchant. `held`: responses that wait. `calls`: requests by stage and merchant."""
 
     def __init__(self, *, polls: int = 1, retry_after: int = 600, misbehaves: float = 0.0, seed: int = 7) -> None:
         super().__init__()
         self.troubles: dict[str, str] = {}
         self.held: dict[tuple[str, str], asyncio.Event] = {}
         self.calls: Counter[tuple[str, str]] = Counter()
-        # Reports that were really made, by the key with which they were asked for.
+        # Reports that were made, by idempotency key.
         self.reports: dict[str, str] = {}
         self.polls = polls
         self._retry_after = retry_after
         self._misbehaves = misbehaves
-        self._chance = Random(seed)  # noqa: S311 - for show
+        self._chance = Random(seed)  # noqa: S311 - for a demo
         self._polled: Counter[str] = Counter()
 
     async def answer(self, request: Request) -> web.StreamResponse:
@@ -70,7 +70,7 @@ class PartnerStandIn(Provider):
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """/merchants/m-1/reports/17/file: whose, what is asked, and of which report."""
+    """/merchants/m-1/reports/17/file: return merchant, stage and report."""
     _, _, merchant, what, *rest = path.split("/")
     if what == "sales":
         return unquote(merchant), "sales", ""
@@ -87,12 +87,12 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def hostile(kind: str) -> bytes | None:
-    """Files that nobody wants to open."""
+    """Return a malicious or invalid file of this kind."""
     match kind:
         case "bomb":
             return packed({"report.csv": bytes(MOST_UNPACKED + 1)})
         case "lying-bomb":
-            # It says of itself that it holds 10 bytes.
+            # Its header claims 10 bytes.
             honest = packed({"report.csv": bytes(MOST_UNPACKED + 1)})
             return honest.replace((MOST_UNPACKED + 1).to_bytes(4, "little"), (10).to_bytes(4, "little"))
         case "escape":

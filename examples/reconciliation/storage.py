@@ -1,4 +1,4 @@
-"""Files: kept in one directory that all workers see. Nothing from outside decides where, or how much."""
+"""File storage in one directory that all workers share. Untrusted input decides neither path nor size."""
 
 import hashlib
 import os
@@ -11,29 +11,29 @@ from zipfile import BadZipFile, ZipFile
 
 from reconciliation import settings
 
-# A report of a busy month has some 10 MB; one that says so of itself may lie.
+# Bytes. A busy month has some 10 MB; the size in a ZIP header may be forged.
 MOST_UNPACKED = 64_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\.csv")
 _PLACE = re.compile(r"[a-z0-9-]{1,60}/[0-9]{4}-[0-9]{2}/report\.(zip|csv)")
 
 
 class BadReport(Exception):  # noqa: N818 - named for what happened
-    """The file cannot be what was asked for; the same file would come again."""
+    """The file is invalid; a retry would return the same file."""
 
 
-def keep(place: str, content: bytes) -> str:
-    """Written whole or not at all, and over what was there; answers its checksum."""
+def store(place: str, content: bytes) -> str:
+    """Write or replace a file atomically; return its checksum."""
     path = path_of(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{uuid4().hex}")
+    temporary = path.with_name(f".{uuid4().hex}")
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return hashlib.sha256(content).hexdigest()
 
 
@@ -43,12 +43,12 @@ def fetch(place: str) -> bytes:
 
 def path_of(place: str) -> Path:
     if not _PLACE.fullmatch(place):
-        raise BadReport(f"{place!r:.100} is no place for a file")
+        raise BadReport(f"{place!r:.100} is not a valid storage path")
     return settings.STORAGE / place
 
 
 def unpack(packed: bytes) -> bytes:
-    """The one CSV in a ZIP file. Its name is looked at and never used; its size is what comes out, not what it says."""
+    """Return the one CSV in a ZIP file. Its name is checked and never used; its size is counted, not read from it."""
     try:
         with ZipFile(BytesIO(packed)) as archive:
             names = archive.namelist()
@@ -57,7 +57,7 @@ def unpack(packed: bytes) -> bytes:
             with archive.open(names[0]) as file:
                 content = file.read(MOST_UNPACKED + 1)
     except (BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
-        raise BadReport(f"no ZIP file that can be read: {type(error).__name__}") from error
+        raise BadReport(f"not a readable ZIP file: {type(error).__name__}") from error
     if len(content) > MOST_UNPACKED:
         raise BadReport(f"more than {MOST_UNPACKED:,} bytes come out of {len(packed):,}")
     return content

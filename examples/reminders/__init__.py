@@ -1,1 +1,1 @@
-"""Reminders with due dates, told by the channel that each asks for, and by another where that one fails."""
+"""Reminders with due dates, sent by the channel of each reminder, with fallback channels."""

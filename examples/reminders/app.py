@@ -1,4 +1,4 @@
-"""Every five minutes, due reminders become events; sereno tells people of them, by the channels in `channels/`."""
+"""Every five minutes, due reminders become events, which sereno sends by the channels in `channels/`."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from reminders.settings import EVERY, ZONE
 from sereno import Content, Context, Every, Recipient, Sereno, in_app
 from sereno.notifications.client import Event
 
-# So many reminders in one transaction.
+# Reminders in one transaction.
 BATCH = 500
 
 app = Sereno(service="reminders")
@@ -20,7 +20,7 @@ app = Sereno(service="reminders")
 
 @dataclass
 class Due:
-    """What people are told of."""
+    """The payload of a reminder event."""
 
     title: str
     asset: str
@@ -29,27 +29,27 @@ class Due:
 
 @dataclass
 class Reminder(Due):
-    """One that has been found."""
+    """A row that `FIND` returned."""
 
     id: int
     person: str
     channel: str
 
 
-def words(due: Due, to: Recipient) -> Content:
+def content(due: Due, to: Recipient) -> Content:
     about = f"{due.asset}: " if due.asset else ""
     return Content(f"Reminder: {due.title}", f"{about}due on {due.due_at.astimezone(ZONE):%d.%m.%Y at %H:%M %Z}")
 
 
 def declare() -> dict[str, Event[Due]]:
-    """By each channel, a kind of event of its own, so that every reminder can ask for one."""
+    """Declare one event type per channel, so that each reminder can choose its channel."""
     events = {"in_app": app.event("reminders.due.in_app", Due, channels=[in_app], category="reminders")}
     for way in ways():
         name = way.channel.name
         app.channels.add(way.channel, **way.account)
         events[name] = app.event(f"reminders.due.{name}", Due, channels=[way.chain], category="reminders")
     for event in events.values():
-        event.template()(words)
+        event.template()(content)
     return events
 
 
@@ -61,11 +61,11 @@ def event_for(channel: str) -> Event[Due]:
 
 
 def key_of(due_at: datetime) -> str:
-    """With the number of the reminder, it tells an event from every other: told once for each due date."""
+    """Return the event key: with the id of the reminder it allows one event per due date."""
     return due_at.astimezone(UTC).isoformat()
 
 
-# Whoever looks at the same time passes over rows that are being handed over, and finds them done later.
+# A concurrent search skips rows that are being queued here.
 FIND = """
     update reminders.reminders set queued_for = due_at, queued_by = channel
     where id = any(array(select id from reminders.reminders
@@ -78,13 +78,13 @@ FIND = """
 @app.cycle(Every(EVERY, count_from="clock"))
 @app.task(name="reminders.find", queue="reminders")
 async def find(ctx: Context) -> None:
-    """Reminders, their events and the end of this job are one commit: who dies leaves all of it done, or nothing."""
+    """Commit reminders, their events and the success of this job together: a crash leaves all of it or nothing."""
     async with ctx.transaction() as connection:
         cursor = connection.cursor(row_factory=class_row(Reminder))
         found = await (await cursor.execute(FIND, [BATCH])).fetchall()
         for each in found:
             if each.channel not in due_by:
-                ctx.log.warning("reminder %s: there is no such channel, so it is told in the application", each.id)
+                ctx.log.warning("reminder %s: its channel does not exist, so it goes to the inbox", each.id)
             await event_for(each.channel).anotify(
                 Due(each.title, each.asset, each.due_at),
                 to=each.person,
@@ -103,7 +103,7 @@ READ = "select due_at <= now(), queued_for = due_at, queued_for, queued_by from 
 
 
 def status(reminder: int) -> Status | None:
-    """How a reminder stands, read from its deliveries; None if there is none of this number."""
+    """Return the status of a reminder, read from its deliveries; None if the id is unknown."""
     with psycopg.connect(app.url) as connection:
         row = connection.execute(READ, [reminder]).fetchone()
     if row is None:

@@ -1,4 +1,4 @@
-"""How the demo shows it; `python -m reminders.demo` shows this one alone."""
+"""The demo of this example; `python -m reminders.demo` runs it alone."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from reminders.app import app
-from reminders.stand_ins import BUSY, NOBODY, StandIns
+from reminders.stand_ins import BUSY, NO_MAILBOX, StandIns
 from sereno import Every, Sereno
 from sereno.schedules.rules.when import When
 
@@ -19,27 +19,27 @@ APP = "reminders.app:app"
 FAST: dict[str, When] = {"reminders.find": Every("2s")}
 LOOK = [
     (
-        "Eve's mail server is busy for ever: five tries, a dead letter, and then she gets an SMS.",
+        "Eve's mail server is always busy: five attempts, a dead letter, and then an SMS.",
         "deliveries?q=recipient:reminders.eve",
     ),
     (
-        "Bob's mailbox does not exist: his address is not used any more, and his reminders go to his phone.",
+        "Bob's mailbox does not exist: the address is not used any more, and his reminders are sent by SMS.",
         "recipient?key=reminders.bob",
     ),
     (
-        "Requeue a dead letter, and then one that was sent: that is refused, with the reason.",
+        "Requeue a dead letter; a requeue of a sent delivery is refused, with the reason.",
         "deliveries?q=state:dead+event:reminders.*",
     ),
 ]
 
 PEOPLE: dict[str, dict[str, str]] = {
     "reminders.ana": {"email": "ana@example.org", "sms": "+37120000001", "telegram": "1001"},
-    "reminders.bob": {"email": NOBODY, "sms": "+37120000002"},
+    "reminders.bob": {"email": NO_MAILBOX, "sms": "+37120000002"},
     "reminders.cyd": {},
     "reminders.eve": {"email": BUSY, "sms": "+37120000003"},
 }
-# Who is to be reminded by which channel; there is no fax.
-ASKED_FOR = [
+# Recipient and channel of each reminder; the channel fax does not exist.
+REMINDERS = [
     ("reminders.ana", "email"),
     ("reminders.ana", "telegram"),
     ("reminders.bob", "email"),
@@ -56,7 +56,7 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """The table, four people, their providers, and somebody who writes a reminder every half second."""
+    """Create the table, four recipients and their providers, and write a reminder every half second."""
     await create_tables(app)
     for person, addresses in PEOPLE.items():
         await app.recipients.aupsert(person, addresses)
@@ -76,15 +76,15 @@ async def create_tables(app: Sereno) -> None:
 
 
 async def write(app: Sereno) -> None:
-    """What users of the asset manager do, all day."""
+    """Insert reminders, as users of the asset manager do."""
     async with await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection:
-        for number, (person, channel) in enumerate(cycle(ASKED_FOR)):
+        for number, (person, channel) in enumerate(cycle(REMINDERS)):
             await connection.execute(WRITE, [person, channel, f"inspect the lift {number}", f"L-{number % 7}"])
             await asyncio.sleep(EACH)
 
 
 async def main() -> None:
-    """The worker, the scheduler and the dashboard of this example, until Ctrl-C."""
+    """Run the worker, the scheduler and the dashboard of this example until Ctrl-C."""
     app.migrate()
     async with stage(app) as environment:
         command = [sys.executable, "-m", "sereno", "run", APP]

@@ -1,4 +1,4 @@
-"""What the environment says. Nothing else in this program reads it."""
+"""Settings from environment variables; no other module reads them."""
 
 import os
 from zoneinfo import ZoneInfo
@@ -9,7 +9,7 @@ def setting(name: str, default: str) -> str:
 
 
 def account(provider: str, *names: str) -> dict[str, str]:
-    """The settings of a provider that are given: `REMINDERS_SMTP_HOST` is the `host` of `account("SMTP", "host")`."""
+    """Return the given settings of a provider: `REMINDERS_SMTP_HOST` is the `host` of `account("SMTP", "host")`."""
     found = {name: setting(f"{provider}_{name.upper()}", "") for name in names}
     return {name: value for name, value in found.items() if value}
 
@@ -19,7 +19,7 @@ ZONE = ZoneInfo(setting("TIMEZONE", "UTC"))
 MAX_ATTEMPTS = int(setting("MAX_ATTEMPTS", "5"))
 FIRST_RETRY = float(setting("FIRST_RETRY", "30"))
 
-# Seconds before each new try: 30, 60, 120, 240.
-DELAYS = tuple(FIRST_RETRY * 2**tries for tries in range(MAX_ATTEMPTS - 1))
-# The next channel comes after all tries of the one before, not beside them: a wait may be a tenth longer than it says.
+# Seconds before each retry: 30, 60, 120, 240.
+DELAYS = tuple(FIRST_RETRY * 2**retry for retry in range(MAX_ATTEMPTS - 1))
+# Seconds until the fallback channel: after all retries of the channel before, whose jitter adds up to a tenth.
 FALLBACK_AFTER = 1.25 * sum(DELAYS)

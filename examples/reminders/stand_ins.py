@@ -1,4 +1,4 @@
-"""The mail server, Twilio and Telegram on this machine, with the troubles that real ones have."""
+"""Local stand-ins for the mail server, Twilio and Telegram, with typical faults."""
 
 import random
 from contextlib import AsyncExitStack
@@ -11,8 +11,8 @@ from sereno.testing.provider import Request
 from sereno.testing.smtp import CLOSE, MailServer
 from sereno.testing.twilio import TwilioProvider
 
-# A mailbox that does not exist, and one whose server is busy until somebody mends it.
-NOBODY = "nobody@example.org"
+# A mailbox that does not exist, and one whose server is busy until a test changes it.
+NO_MAILBOX = "no-mailbox@example.org"
 BUSY = "busy@example.org"
 
 
@@ -23,7 +23,7 @@ class Mails(MailServer):
         self.busy = {BUSY}
 
     def reply(self, step: str, usual: str, to: str) -> str:
-        if step == "RCPT" and to == NOBODY:
+        if step == "RCPT" and to == NO_MAILBOX:
             return "550 5.1.1 no such user"
         if step == "RCPT" and (to in self.busy or _bad_luck(self._trouble)):
             return "451 4.7.1 try again later"
@@ -55,7 +55,7 @@ class Chats(TelegramProvider):
 
 
 class StandIns:
-    """All three. `trouble`: the share of messages that something goes wrong with."""
+    """All three providers. `trouble`: the share of messages that fail."""
 
     def __init__(self, trouble: float = 0.0) -> None:
         self.mails = Mails(trouble)
@@ -73,13 +73,13 @@ class StandIns:
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
-        """By channel, what `app.channels.add` takes."""
+        """Return the arguments of `app.channels.add`, by channel."""
         mail = {"host": self.mails.host, "port": self.mails.port, "tls": "none"}
         return {"email": mail, "sms": self.phones.account, "telegram": self.chats.account}
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same, for a worker in a process of its own."""
+        """Return the same as environment variables, for a worker in another process."""
         providers = {"email": "SMTP", "sms": "TWILIO", "telegram": "TELEGRAM"}
         return {
             f"REMINDERS_{providers[channel]}_{name.upper()}": str(value)

@@ -1,4 +1,4 @@
-"""The API process: it takes leads and answers questions. With JOB_RUNNER_ENABLED=true it runs jobs as well.
+"""The API process: it takes leads and serves metrics. With JOB_RUNNER_ENABLED=true it runs jobs as well.
 
 python -m separate_worker
 """
@@ -23,7 +23,7 @@ dashboard = asgi(app)
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """A monolith works between its start and its stop; on the way out it finishes what it has, or gives it back."""
+    """Run jobs between start and stop if this is a monolith; at the stop, running jobs finish or are released."""
     if settings.runs_jobs:
         async with app.working():
             yield
@@ -45,13 +45,13 @@ class NewLead(BaseModel):
 
 
 class Accepted(BaseModel):
-    """`job`: null if the lead was here before; then nothing is done again."""
+    """`job`: null if the lead existed already; then no job is enqueued."""
 
     job: int | None
 
 
 async def organisation(authorization: Annotated[str, Header()] = "") -> str:
-    """Whose key it is."""
+    """Return the organisation of the key."""
     async with await connect() as connection:
         found = await connection.execute(
             "select id from separate_worker.organisations where key_hash = %s",
@@ -59,35 +59,35 @@ async def organisation(authorization: Annotated[str, Header()] = "") -> str:
         )
         row = await found.fetchone()
     if row is None:
-        raise HTTPException(401, "Authorization: Bearer, and the key of your organisation")
+        raise HTTPException(401, "send 'Authorization: Bearer' with the key of your organisation")
     return str(row[0])
 
 
-def may_look(request: Request, authorization: Annotated[str, Header()] = "") -> None:
-    """Whoever has the token; without one, this machine alone."""
+def may_read_metrics(request: Request, authorization: Annotated[str, Header()] = "") -> None:
+    """Allow requests with the metrics token; if none is set, requests from loopback."""
     if settings.metrics_token is not None:
         allowed = hmac.compare_digest(authorization.encode(), f"Bearer {settings.metrics_token}".encode())
     else:
         allowed = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     if not allowed:
-        raise HTTPException(401, "Authorization: Bearer, and the value of SEPARATE_WORKER_METRICS_TOKEN")
+        raise HTTPException(401, "send 'Authorization: Bearer' with the value of SEPARATE_WORKER_METRICS_TOKEN")
 
 
 @api.post("/api/leads", status_code=202)
 async def post_lead(lead: NewLead, whose: Annotated[str, Depends(organisation)]) -> Accepted:
-    """Accepted means written: the lead, and the job that passes it on."""
+    """Store the lead and the job that passes it on, then return 202."""
     async with await connect() as connection:
         job = await add_lead(connection, whose, lead.reference, lead.email)
     return Accepted(job=job.id if job else None)
 
 
-@api.get("/api/integrations/jobs/metrics", dependencies=[Depends(may_look)])
+@api.get("/api/integrations/jobs/metrics", dependencies=[Depends(may_read_metrics)])
 async def show_metrics() -> Metrics:
-    """Who keeps time, how the last cycle went, who works, what waits."""
+    """Return the leading scheduler, the last cycle, the live workers and the waiting jobs."""
     return await metrics()
 
 
-@api.get("/metrics", dependencies=[Depends(may_look)])
+@api.get("/metrics", dependencies=[Depends(may_read_metrics)])
 async def prometheus() -> Response:
-    """The same for Prometheus."""
+    """Return the same figures for Prometheus."""
     return Response(await exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The work: a lead goes to its organisation's CRM; a day later, whoever did not answer is written to once more.
+"""The tasks: pass a lead on to its organisation's CRM, and send one follow-up a day later.
 
 WORKER_MODE=1 python -m separate_worker
 """
@@ -17,7 +17,7 @@ app = Sereno(service="separate_worker")
 
 QUEUE = "separate_worker"
 CYCLE = "separate_worker.follow_ups"
-# However many workers run, and whatever they do for it: so many calls a second for one organisation.
+# CRM calls per second for one organisation, over all workers and tasks.
 PER_ORGANISATION = Rate(settings.rate, per="1s", key="{tenant}", name="separate_worker.organisation")
 TRIES = Backoff(6, first="2s", cap="10m")
 TOO_MANY, BROKEN = 429, 500
@@ -27,7 +27,7 @@ app.queue(QUEUE, rate=PER_ORGANISATION, fair_key="{tenant}")
 
 @app.task(name="separate_worker.push_lead", queue=QUEUE, retry=TRIES, timeout="1m")
 async def push_lead(ctx: Context, lead: int) -> None:
-    await _tell_crm(ctx, lead, "leads")
+    await _call_crm(ctx, lead, "leads")
     # The commit of this block is also the success of the job.
     async with ctx.transaction() as connection:
         await connection.execute("update separate_worker.leads set pushed_at = now() where id = %s", [lead])
@@ -35,7 +35,7 @@ async def push_lead(ctx: Context, lead: int) -> None:
 
 @app.task(name="separate_worker.follow_up", queue=QUEUE, retry=TRIES, timeout="1m")
 async def follow_up(ctx: Context, lead: int) -> None:
-    await _tell_crm(ctx, lead, "follow-ups")
+    await _call_crm(ctx, lead, "follow-ups")
     async with ctx.transaction() as connection:
         await connection.execute("update separate_worker.leads set followed_at = now() where id = %s", [lead])
 
@@ -43,9 +43,9 @@ async def follow_up(ctx: Context, lead: int) -> None:
 @app.cycle(Every(settings.interval), key=CYCLE)
 @app.task(name=CYCLE, queue=f"{QUEUE}.cycle", retry=0)
 async def follow_ups(ctx: Context) -> None:
-    """One pass over what is due: it takes the leads and makes a job for each, in one transaction.
+    """Mark the leads that are due and enqueue a job for each, in one transaction.
 
-    A pass that fails is not tried again: the next one finds the same leads.
+    A failed run is not retried: the next one finds the same leads.
     """
     async with ctx.transaction() as connection:
         taken = await connection.execute(
@@ -59,7 +59,7 @@ async def follow_ups(ctx: Context) -> None:
 
 
 async def add_lead(connection: psycopg.AsyncConnection, organisation: str, reference: str, email: str) -> Job | None:
-    """The lead and its job, both or neither; None if this organisation has sent that reference before."""
+    """Store the lead and its job together; return None if this organisation has sent that reference before."""
     async with connection.transaction():
         made = await connection.execute(
             "insert into separate_worker.leads (organisation, reference, email) values (%s, %s, %s) "
@@ -92,8 +92,8 @@ async def create_tables() -> None:
         await connection.execute((Path(__file__).parent / "schema.sql").read_bytes())
 
 
-async def _tell_crm(ctx: Context, lead: int, what: str) -> None:
-    """One call. The key is the same for all tries, so that the CRM does it once even if we have to ask twice."""
+async def _call_crm(ctx: Context, lead: int, what: str) -> None:
+    """One call. The key is the same for all attempts, so that the CRM executes it once even if we send it twice."""
     async with await connect() as connection:
         found = await connection.execute("select email from separate_worker.leads where id = %s", [lead])
         row = await found.fetchone()
@@ -105,11 +105,11 @@ async def _tell_crm(ctx: Context, lead: int, what: str) -> None:
             f"{settings.crm_url}/{ctx.tenant}/{what}",
             json={"email": row[0]},
             headers={"Idempotency-Key": f"{what}-{lead}"},
-        ) as answer,
+        ) as response,
     ):
-        if answer.status == TOO_MANY:
-            raise RetryAfter.from_header(answer.headers.get("Retry-After", ""))
-        if answer.status >= BROKEN:
-            answer.raise_for_status()
-        if not answer.ok:
-            raise Dead(f"the CRM refuses it: {answer.status}")
+        if response.status == TOO_MANY:
+            raise RetryAfter.from_header(response.headers.get("Retry-After", ""))
+        if response.status >= BROKEN:
+            response.raise_for_status()
+        if not response.ok:
+            raise Dead(f"the CRM refuses it: {response.status}")

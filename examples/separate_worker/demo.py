@@ -1,4 +1,4 @@
-"""How the demo shows it: three organisations, a CRM with troubles, and leads that come all the time."""
+"""The demo of this example: three organisations, a CRM that fails now and then, and a stream of leads."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ APP = "separate_worker.app:app"
 FAST: dict[str, When] = {CYCLE: Every("3s")}
 LOOK = [
     (
-        "Who keeps time and how its last tick went, and every worker that lives: the seed had two tables for it",
+        "The leading scheduler, its last tick, and every live worker: the seed had two tables for it",
         "system",
     ),
     (
-        "acme sends half of all leads and waits at its own rate; nobody waits behind it",
+        "acme sends half of all leads and waits at its own rate limit; the other organisations do not wait",
         f"queues?limit={PER_ORGANISATION.name}",
     ),
-    ("The cycle that takes follow-ups: each run, how long it took, and what failed", f"schedule?key={CYCLE}"),
+    ("The cycle that enqueues follow-ups: each run, its duration and its errors", f"schedule?key={CYCLE}"),
 ]
 # Of six leads three are acme's. The fifth of thirty has an address that the CRM refuses: a dead letter.
 WHOSE = ("acme", "globex", "acme", "initech", "acme", "globex")
@@ -32,7 +32,7 @@ TROUBLE = 0.08
 
 @contextlib.asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """Tables, organisations, the CRM, and somebody who sends leads."""
+    """Create tables and organisations, start the CRM, and send leads."""
     await create_tables()
     async with await connect() as connection:
         for organisation in dict.fromkeys(WHOSE):
@@ -48,7 +48,7 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
 
 
 async def _send() -> None:
-    """Every lead is followed up at once: nobody looks at a demo for a day."""
+    """Send leads; follow-ups are due at once instead of after a day."""
     async with await connect() as connection:
         began = await (await connection.execute("select coalesce(max(id), 0) from separate_worker.leads")).fetchone()
         for number, whose in zip(count(began[0] + 1 if began else 1), cycle(WHOSE), strict=False):

@@ -1,4 +1,4 @@
-"""What the seed's endpoint answers, and the same for Prometheus. All of it is in sereno's tables, for every process."""
+"""The metrics of the seed's endpoint, as JSON and for Prometheus. All are read from sereno's tables."""
 
 from datetime import datetime
 
@@ -12,18 +12,18 @@ from sereno.jobs.rows import SessionRow
 from sereno.monitoring.status import SchedulerLine, status
 from sereno.worker.operations import list_workers
 
-# The newest run that has ended is among so many, unless a cycle hangs.
+# Runs to read: the newest finished one is among them unless a cycle hangs.
 LAST_RUNS = 20
 
 
 class Named(BaseModel):
-    """Spoken in camel case, as the seed does: lastRunAt."""
+    """Serialized in camel case, as in the seed: lastRunAt."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Worker(Named):
-    """One life of one process that runs jobs."""
+    """One session of a worker process."""
 
     session: int
     process: str
@@ -33,7 +33,7 @@ class Worker(Named):
 
 
 class LastRun(Named):
-    """The cycle's last run that has ended; nulls before the first one."""
+    """The last finished run of the cycle; nulls before the first one."""
 
     last_run_at: datetime | None = None
     last_run_duration_ms: float | None = None
@@ -42,7 +42,7 @@ class LastRun(Named):
 
 
 class Metrics(LastRun):
-    """The lock is the lease of the scheduler that leads."""
+    """The lock fields describe the lease of the leading scheduler."""
 
     locked_by: str | None = None
     locked_at: datetime | None = None
@@ -54,19 +54,19 @@ class Metrics(LastRun):
 
 
 async def metrics() -> Metrics:
-    """A handful of small queries."""
-    house = await app.database.arun(status())
+    """Return all metrics, with a handful of small queries."""
+    current = await app.database.arun(status())
     sessions = await app.database.arun(list_workers())
-    leader = house.scheduler if house.scheduler.alive else SchedulerLine({})
+    leader = current.scheduler if current.scheduler.alive else SchedulerLine({})
     return Metrics(
         **(await last_run()).model_dump(),
         locked_by=leader.holder,
         locked_at=leader.since,
         expires_at=leader.until,
         workers=[_worker(each) for each in sessions if each.state == "alive"],
-        waiting=sum(queue.ready.value + queue.scheduled.value for queue in house.queues),
-        running=sum(queue.running.value for queue in house.queues),
-        dead=house.dead_letters.value,
+        waiting=sum(queue.ready.value + queue.scheduled.value for queue in current.queues),
+        running=sum(queue.running.value for queue in current.queues),
+        dead=current.dead_letters.value,
     )
 
 
@@ -84,20 +84,20 @@ async def last_run() -> LastRun:
     try:
         runs = await app.schedules.ahistory(CYCLE, LAST_RUNS)
     except InvalidSchedule:
-        # The first worker that starts writes it down: there was none yet.
+        # The first worker that starts creates the schedule; none has started yet.
         return LastRun()
     for run in runs:
         if run.started_at and run.finished_at:
             return LastRun(
                 last_run_at=run.started_at,
                 last_run_duration_ms=(run.finished_at - run.started_at).total_seconds() * 1000,
-                last_run_job_count=await _taken_by(run.job_id),
+                last_run_job_count=await _jobs_of(run.job_id),
                 last_run_error=run.error,
             )
     return LastRun()
 
 
-async def _taken_by(run: int | None) -> int:
+async def _jobs_of(run: int | None) -> int:
     async with await connect() as connection:
         counted = await connection.execute("select count(*) from separate_worker.leads where followed_by = %s", [run])
         row = await counted.fetchone()
@@ -105,27 +105,29 @@ async def _taken_by(run: int | None) -> int:
 
 
 async def exposition() -> bytes:
-    """For Prometheus: what is in the database. The figures of each worker are at its own health port."""
-    house = await app.database.arun(status())
+    """Return the state of the database for Prometheus. Each worker exports its own counters at its health port."""
+    current = await app.database.arun(status())
     last = await last_run()
     last_run_at = last.last_run_at
     registry = CollectorRegistry()
     jobs = Gauge("separate_worker_jobs", "Jobs, by queue and state", ["queue", "state"], registry=registry)
-    oldest = Gauge("separate_worker_oldest_seconds", "How long the oldest is due", ["queue"], registry=registry)
-    for line in house.queues:
+    oldest = Gauge(
+        "separate_worker_oldest_seconds", "Seconds since the oldest job became due", ["queue"], registry=registry
+    )
+    for line in current.queues:
         jobs.labels(line.queue, "ready").set(line.ready.value)
         jobs.labels(line.queue, "running").set(line.running.value)
         jobs.labels(line.queue, "scheduled").set(line.scheduled.value)
         oldest.labels(line.queue).set(line.oldest_seconds or 0)
     figures = {
-        "dead_letters": ("Jobs that used up their tries", house.dead_letters.value),
-        "workers": ("Processes that run jobs", house.workers_alive),
-        "has_leader": ("Whether somebody keeps time", int(house.scheduler.alive)),
-        "last_run_timestamp_seconds": ("When the cycle ran last", last_run_at.timestamp() if last_run_at else 0),
-        "last_run_duration_seconds": ("How long that took", (last.last_run_duration_ms or 0) / 1000),
-        "last_run_jobs": ("How many jobs it made", last.last_run_job_count or 0),
-        "last_run_failed": ("Whether it failed", int(last.last_run_error is not None)),
+        "dead_letters": ("Jobs that used up their retries", current.dead_letters.value),
+        "workers": ("Processes that run jobs", current.workers_alive),
+        "has_leader": ("Whether a scheduler leads", int(current.scheduler.alive)),
+        "last_run_timestamp_seconds": ("Time of the last run", last_run_at.timestamp() if last_run_at else 0),
+        "last_run_duration_seconds": ("Duration of the last run", (last.last_run_duration_ms or 0) / 1000),
+        "last_run_jobs": ("Jobs enqueued by the last run", last.last_run_job_count or 0),
+        "last_run_failed": ("Whether the last run failed", int(last.last_run_error is not None)),
     }
-    for name, (words, value) in figures.items():
-        Gauge(f"separate_worker_{name}", words, registry=registry).set(value)
+    for name, (text, value) in figures.items():
+        Gauge(f"separate_worker_{name}", text, registry=registry).set(value)
     return generate_latest(registry)

@@ -1,9 +1,9 @@
--- The application's own tables. What the seed kept in job_runner_lock and job_runner_state is sereno's to keep.
+-- The application's own tables. The seed's job_runner_lock and job_runner_state are replaced by sereno's tables.
 create schema if not exists separate_worker;
 
 create table if not exists separate_worker.organisations (
     id text primary key check (id ~ '^[a-z0-9-]{1,60}$'),
-    -- The key itself is shown once and kept nowhere.
+    -- The key itself is shown once and never stored.
     key_hash bytea not null unique
 );
 

@@ -1,4 +1,4 @@
-"""Everything that the environment says, read in one place. The modes have the names that the seed gave them."""
+"""Settings from environment variables. The modes keep the names of the seed."""
 
 import os
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from sereno import ConfigurationError
 
-# In milliseconds that is an hour.
+# The largest number accepted; an hour in milliseconds.
 MOST = 3_600_000
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`is_worker`: this process only works. `runs_jobs`: it works, beside what else it does."""
+    """`is_worker`: this process only runs jobs. `runs_jobs`: it runs jobs, alone or besides the API."""
 
     is_worker: bool
     runs_jobs: bool
@@ -26,11 +26,13 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """WORKER_MODE says what a process is; JOB_RUNNER_ENABLED whether it runs jobs: a worker does, an API does not."""
+    """Read WORKER_MODE and JOB_RUNNER_ENABLED, by default true for a worker and false for an API, and the rest."""
     is_worker = _flag(environment, "WORKER_MODE", default=False)
     runs_jobs = _flag(environment, "JOB_RUNNER_ENABLED", default=is_worker)
     if is_worker and not runs_jobs:
-        raise ConfigurationError("WORKER_MODE=1 and JOB_RUNNER_ENABLED=false: a worker that may not work. Change one")
+        raise ConfigurationError(
+            "WORKER_MODE=1 and JOB_RUNNER_ENABLED=false contradict each other: a worker has to run jobs. Change one"
+        )
     return Settings(
         is_worker,
         runs_jobs,

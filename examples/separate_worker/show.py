@@ -1,4 +1,4 @@
-"""`python -m separate_worker.show`: an API process and a worker process, a CRM, and leads that come all the time."""
+"""`python -m separate_worker.show`: an API process, a worker process, a CRM and a stream of leads."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ from separate_worker.demo import stage
 
 
 async def main() -> None:
-    told = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     app.check_schema()
     async with stage(app) as environment:
         given = {**os.environ, **environment, "SERENO_DATABASE_URL": app.url}
@@ -22,9 +22,9 @@ async def main() -> None:
             )
             for mode in ("1", "0")
         ]
-        print("Look:  curl http://127.0.0.1:8000/api/integrations/jobs/metrics     Ctrl-C ends it.", flush=True)
+        print("Try:  curl http://127.0.0.1:8000/api/integrations/jobs/metrics     Ctrl-C ends it.", flush=True)
         await asyncio.wait(
-            [asyncio.create_task(told.wait()), *(asyncio.create_task(process.wait()) for process in started)],
+            [asyncio.create_task(stop.wait()), *(asyncio.create_task(process.wait()) for process in started)],
             return_when=asyncio.FIRST_COMPLETED,
         )
         for process in started:

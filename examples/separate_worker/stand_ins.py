@@ -1,4 +1,4 @@
-"""The CRM of the organisations, on this machine: a real HTTP server with good days and bad ones."""
+"""A local stand-in for the CRM: a real HTTP server with injectable faults."""
 
 import asyncio
 from random import Random
@@ -9,9 +9,9 @@ from sereno.testing.provider import Provider, Request
 
 
 class Crm(Provider):
-    """Keeps one entry for each Idempotency-Key, as such services do, and refuses addresses that end in .invalid.
+    """Stores one entry for each Idempotency-Key, and refuses addresses that end in .invalid.
 
-    `trouble`: the share of calls that go wrong. While `open` is not set, nobody gets an answer.
+    `trouble`: the share of calls that fail. While `open` is cleared, requests wait.
     """
 
     def __init__(self, trouble: float = 0.0, seed: int = 7) -> None:
@@ -20,10 +20,10 @@ class Crm(Provider):
         self.trouble = trouble
         self.open = asyncio.Event()
         self.open.set()
-        self._chance = Random(seed)  # noqa: S311 - trouble with a seed, so that a show can be repeated
+        self._chance = Random(seed)  # noqa: S311 - trouble with a seed, so that a demo can be repeated
 
     def calls(self, key: str) -> int:
-        """How often it was asked to do this."""
+        """Return the number of requests with this key."""
         return sum(request.headers["idempotency-key"] == key for request in self.log)
 
     async def answer(self, request: Request) -> web.StreamResponse:

@@ -1,1 +1,1 @@
-"""Public tenders, told to the phones of those who want to bid: what NotiChileC built by hand, on sereno."""
+"""Push notifications about public tenders of Chile: NotiChileC's worker, rebuilt on sereno."""

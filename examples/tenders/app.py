@@ -1,10 +1,10 @@
 """Five cycles: two are ours, three are sereno's own.
 
-tenders.ingest           every 2 minutes   what is new on the page and in the API
-sereno.sweep_post        every minute      dispatch: pushes leave at once; this finds what was left behind
-tenders.confirm          every minute      receipts: which tenders certainly reached somebody
-sereno.archive_move      at 03:17          tenders of 12 months and deliveries of 90 days leave their tables
-sereno.archive_export    at 03:47          they become Parquet files, read back before anything is dropped
+tenders.ingest               every 2 minutes   ingests new tenders from the page and the API
+sereno.sweep_notifications   every minute      dispatch: pushes are sent at once; this sends what was missed
+tenders.confirm              every minute      receipts: marks tenders that reached at least one phone
+sereno.archive_move          at 03:17          moves tenders after 12 months, deliveries after 90 days
+sereno.archive_export        at 03:47          writes them to Parquet files, read back before rows are dropped
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from tenders.settings import setting
 from tenders.sources import Unavailable
 from tenders.tender import CHILE, Tender, merge
 
-# Whose recipients and events they are: other programs may live in the same database.
+# The tenant of all recipients and events: other programs may share the database.
 TENANT = "tenders"
-# Tries for the details of a tender, some 16 minutes; after that, people are told what is known.
+# Delays between attempts to fetch a tender's details, some 16 minutes; then the event is sent without them.
 WAITS = ["10s", "1m", "5m", "10m"]
 
 app = Sereno(
@@ -41,7 +41,7 @@ app.archive.table("tenders.tenders", time="found_at", older_than="365d")
 
 
 class Push(Expo):
-    """Expo under a name of our own: another program in this database may have an Expo of its own."""
+    """Expo under its own channel name: another program in this database may use Expo with another account."""
 
     name = "tenders_expo"
     receipts_after = float(setting("RECEIPTS_AFTER"))
@@ -52,7 +52,7 @@ published = app.event("tenders.published", Tender, channels=[push], category="te
 
 
 @published.template()
-def words(tender: Tender, to: Recipient) -> Content:
+def content(tender: Tender, to: Recipient) -> Content:
     amount = "amount unknown" if tender.amount is None else f"{tender.amount:,} CLP"
     until = f", until {tender.closes_at.astimezone(CHILE):%d %b %H:%M}" if tender.closes_at else ""
     return Content(tender.title, f"{tender.buyer or tender.region or 'Chile'}: {amount}{until}")
@@ -64,9 +64,9 @@ def words(tender: Tender, to: Recipient) -> Content:
 @app.cycle(Every(setting("INGEST_EVERY")))
 @app.task(name="tenders.ingest", queue="tenders", retry=Backoff(1, delays=["5s"]), timeout="90s")
 async def ingest(ctx: Context) -> None:
-    """Registry, tender and the job that tells of it are one commit, which is also the success of this job."""
+    """Commit registry, tender and the announcing job together; the same commit marks this job as succeeded."""
     today = ctx.claimed_at.astimezone(CHILE).date()
-    found, lists_are_read = await look(ctx, today)
+    found, lists_are_read = await find_tenders(ctx, today)
     async with ctx.transaction() as connection:
         new = await store.claim(connection, found)
         await app.aenqueue_many([announce.using(tenant=TENANT).job(code) for code in new], connection)
@@ -75,26 +75,26 @@ async def ingest(ctx: Context) -> None:
     ctx.log.info("%d tenders found, %d of them new", len(found), len(new), extra={"event": "tenders.found"})
 
 
-async def look(ctx: Context, today: date) -> tuple[list[Tender], bool]:
-    """What both sources know, merged; one of them may be down. And whether the API's lists are among it."""
+async def find_tenders(ctx: Context, today: date) -> tuple[list[Tender], bool]:
+    """Return the merged tenders of both sources, of which one may be down, and whether the API's lists were read."""
     async with await psycopg.AsyncConnection.connect(app.url) as connection:
         days = await store.days_to_read(connection, today)
     page, lists = await asyncio.gather(sources.newest(), sources.of_days(days), return_exceptions=True)
     found: list[Tender] = []
-    for answer in (page, lists):
-        if isinstance(answer, Unavailable):
-            ctx.log.warning("%s", answer, extra={"event": "tenders.source_down"})
-        elif isinstance(answer, BaseException):
-            raise answer
+    for result in (page, lists):
+        if isinstance(result, Unavailable):
+            ctx.log.warning("%s", result, extra={"event": "tenders.source_down"})
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            found += answer
+            found += result
     if isinstance(page, Unavailable) and isinstance(lists, Unavailable):
         raise Unavailable(f"{page}; {lists}")
     return merged(found), not isinstance(lists, Unavailable)
 
 
 def merged(found: Sequence[Tender]) -> list[Tender]:
-    """One for each code."""
+    """Return one tender for each code."""
     by_code = groupby(sorted(found, key=lambda tender: tender.code), key=lambda tender: tender.code)
     return [reduce(merge, same) for _, same in by_code]
 
@@ -103,24 +103,24 @@ def merged(found: Sequence[Tender]) -> list[Tender]:
     name="tenders.announce", queue="tenders", rate=Rate(5, name="tenders.api"), retry=Backoff(len(WAITS), delays=WAITS)
 )
 async def announce(ctx: Context, code: str) -> None:
-    """Ask for the details and tell people: the row and the event are one commit, and the success of this job."""
+    """Fetch the details and publish the event: row, event and success of this job are one commit."""
     details = await details_in_time(ctx, code)
     async with ctx.transaction() as connection:
         known = await store.tender(connection, code)
         if known is None:
-            raise Cancel("somebody has deleted it")
+            raise Cancel("the tender was deleted")
         tender = known if details is None else merge(details, known)
         await store.fill_in(connection, tender)
         await published.anotify(tender, subject=code, tenant=TENANT, trace=ctx.trace, conn=connection)
 
 
 async def details_in_time(ctx: Context, code: str) -> Tender | None:
-    """None when the API was asked often enough: better to tell people something than nothing."""
+    """Return None after the last retry: an event without details is better than none."""
     try:
         return await sources.details(code)
     except Unavailable as error:
         if ctx.failures >= len(WAITS):
-            ctx.log.warning("%s is told without details: %s", code, error, extra={"event": "tenders.no_details"})
+            ctx.log.warning("%s is announced without details: %s", code, error, extra={"event": "tenders.no_details"})
             return None
         if error.after:
             ctx.throttle("tenders.api", seconds=error.after)
@@ -133,12 +133,12 @@ async def details_in_time(ctx: Context, code: str) -> Tender | None:
 @app.cycle(Every(setting("CONFIRM_EVERY")))
 @app.task(name="tenders.confirm", queue="tenders", retry=0, history=False)
 async def confirm(ctx: Context) -> None:
-    """A tender is notified when a receipt says so. sereno asks for the receipts; this reads what they said."""
+    """Mark tenders as notified whose receipts say so. sereno polls the receipts; this reads the results."""
     async with ctx.transaction() as connection:
         await store.confirm(connection, app.settings.schema, published.name, TENANT)
 
 
-# Installations: what the app's own API calls
+# Installations: called by the app's own API
 
 
 async def register(
@@ -149,7 +149,7 @@ async def register(
     regions: Sequence[str] = (),
     at_least: int = 0,
 ) -> None:
-    """An installation of the app, and what it wants to hear of. What nobody knows yet excludes nobody."""
+    """Register an installation of the app and its preferences. An unknown field of a tender matches any of them."""
     condition: dict[str, object] = {}
     if regions:
         condition["region"] = [*regions, None]
@@ -160,5 +160,5 @@ async def register(
 
 
 async def install(connection: psycopg.AsyncConnection[object]) -> None:
-    """Our own tables. Doing it again changes nothing."""
+    """Create the tables of this program. Idempotent."""
     await connection.execute((Path(__file__).parent / "schema.sql").read_bytes())

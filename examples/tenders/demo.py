@@ -1,4 +1,4 @@
-"""How the demo shows it; `python -m tenders.demo` shows this one alone."""
+"""The demo of this example; `python -m tenders.demo` runs it alone."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from sereno.schedules.rules.when import When
 from sereno.testing.expo import ExpoProvider
 from sereno.testing.provider import Fault
 from tenders.app import app, install, register
-from tenders.stand_ins import REGIONS, Api, Authority, Gated, Page
+from tenders.stand_ins import REGIONS, Api, Authority, Page, PausableSource
 
 APP = "tenders.app:app"
 FAST: dict[str, When] = {
@@ -25,13 +25,16 @@ FAST: dict[str, When] = {
 }
 LOOK = [
     (
-        "Both sources were down for a while: a failed cycle, tried once more, and a dead letter.",
+        "Both sources were down for a while: a failed cycle, one retry, and a dead letter.",
         "/jobs?q=task:tenders.ingest",
     ),
-    ("Details that the API owes us are asked for again; people are told in any case.", "/jobs?q=task:tenders.announce"),
-    ("What became of each push: sent, delivered, or a phone that is gone.", "/deliveries?q=event:tenders.*"),
-    ("A sold phone: its token is invalid, and not used again.", "/recipient?key=phone-0&tenant=tenders"),
-    ("Tenders of last year have left for Parquet files, with their checksums.", "/archive"),
+    ("Requests for details are retried; the event is sent in any case.", "/jobs?q=task:tenders.announce"),
+    (
+        "The outcome of each push: sent, delivered, or invalid because the phone is gone.",
+        "/deliveries?q=event:tenders.*",
+    ),
+    ("A sold phone: its token is invalid and is not used again.", "/recipient?key=phone-0&tenant=tenders"),
+    ("Last year's tenders were archived to Parquet files with checksums.", "/archive"),
 ]
 
 PHONES = 40
@@ -39,7 +42,7 @@ TICKET = "demo-ticket"
 EACH = 0.7
 OFTEN = 0.08
 TROUBLE: list[Fault] = ["busy", "broken", "close", "html"]
-# The first look is answered, the next two are not, neither by the page nor by the API: a cycle that fails for good.
+# The first poll succeeds; the next two fail at both the page and the API, so that one cycle becomes a dead letter.
 OUTAGE = range(1, 3)
 LAST_YEAR = """
 with claimed as (insert into tenders.registry (code)
@@ -51,7 +54,7 @@ select code, 'of last year', now() - interval '13 months', true from claimed
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """Tables, phones, last year's tenders, and an authority that publishes one tender after another."""
+    """Create tables, phones and last year's tenders, and publish one tender after another."""
     authority = Authority()
     async with Page(authority) as page, Api(authority, TICKET) as api, ExpoProvider() as expo:
         async with await psycopg.AsyncConnection.connect(app.url) as connection:
@@ -80,19 +83,19 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
                 await day
 
 
-async def _day(authority: Authority, sources: list[Gated], expo: ExpoProvider) -> None:
-    """New tenders, and partners that have their moods."""
-    chance = random.Random(7)  # noqa: S311 - moods, not secrets
+async def _day(authority: Authority, sources: list[PausableSource], expo: ExpoProvider) -> None:
+    """Publish tenders, and inject random faults into the partners."""
+    chance = random.Random(7)  # noqa: S311 - random faults, not secrets
     while True:
         authority.publish()
         is_outage = len(sources[0].log) in OUTAGE
         for partner in sources:
-            partner.fault = "broken" if is_outage else _mood(chance)
-        expo.fault = _mood(chance)
+            partner.fault = "broken" if is_outage else _random_fault(chance)
+        expo.fault = _random_fault(chance)
         await asyncio.sleep(EACH)
 
 
-def _mood(chance: random.Random) -> Fault | None:
+def _random_fault(chance: random.Random) -> Fault | None:
     return chance.choice(TROUBLE) if chance.random() < OFTEN else None
 
 
@@ -101,7 +104,7 @@ def _token(number: int) -> str:
 
 
 async def main() -> None:
-    """The worker and the dashboard of this example, until Ctrl-C."""
+    """Run the worker and the dashboard of this example until Ctrl-C."""
     app.migrate()
     async with stage(app) as environment:
         given = {**os.environ, **environment, "SERENO_DATABASE_URL": app.url}

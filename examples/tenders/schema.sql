@@ -1,7 +1,7 @@
--- The tables of this program. What is sent to whom, and what became of it, is in sereno's own.
+-- The tables of this program. Recipients, deliveries and their outcomes are in sereno's tables.
 create schema if not exists tenders;
 
--- Every code that was ever found, for ever: a tender that has left for the archive is not found a second time.
+-- Every code ever ingested, never deleted: an archived tender is not ingested a second time.
 create table if not exists tenders.registry (
     code text primary key,
     claimed_at timestamptz not null default now()
@@ -15,13 +15,13 @@ create table if not exists tenders.tenders (
     amount bigint,
     closes_at timestamptz,
     found_at timestamptz not null default now(),
-    -- Apple or Google took it for at least one phone.
+    -- A receipt says that Apple or Google accepted the push for at least one phone.
     notified boolean not null default false
 );
 
 create index if not exists tenders_not_notified on tenders.tenders (code) where not notified;
 
--- Up to which day the API's lists were read.
+-- The day up to which the API's lists were read.
 create table if not exists tenders.progress (
     one_row boolean primary key default true check (one_row),
     read_until date not null

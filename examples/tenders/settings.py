@@ -1,4 +1,4 @@
-"""What the environment may say, in one place: `TENDERS_…`. The times are those of the seed."""
+"""Settings from environment variables `TENDERS_…`. The default intervals are those of the seed."""
 
 import os
 
@@ -19,5 +19,5 @@ DEFAULTS = {
 
 
 def setting(name: str) -> str:
-    """As it is now."""
+    """Return the current value: the environment is read at each call."""
     return os.environ.get(f"TENDERS_{name}") or DEFAULTS[name]

@@ -1,4 +1,4 @@
-"""The two sources: the page that people read, and the API. Either may be down, or talk nonsense."""
+"""The two sources of tenders: the public web page and the API. Either may be down or return invalid data."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,28 +12,28 @@ import msgspec
 from tenders.settings import setting
 from tenders.tender import Tender, read
 
-LARGEST_ANSWER = 4 * 1024 * 1024
+LARGEST_RESPONSE = 4 * 1024 * 1024
 TIMEOUT = aiohttp.ClientTimeout(total=20)
-# All lists together, in seconds: what the page has found must not wait for them for ever.
+# Seconds for all lists together: tenders found on the page must not wait for a slow API.
 LISTS_WITHIN = 60.0
 MOST_OF_PAGE = 20
-# Of a source that asks us to wait, we wait no longer than so many seconds before we look again.
+# Upper bound in seconds for a source's Retry-After.
 LONGEST_WAIT = 300.0
 
 
 class Unavailable(Exception):  # noqa: N818 - named for what happened
-    """A source did not answer as it should. Its text never holds the address, which holds our ticket.
+    """A source failed or returned invalid data. The message never contains the URL, which contains our ticket.
 
-    `after`: not before so many seconds, if it said so.
+    `after`: the source's Retry-After in seconds, if it sent one.
     """
 
-    def __init__(self, words: str, after: str = "") -> None:
-        super().__init__(words)
+    def __init__(self, message: str, after: str = "") -> None:
+        super().__init__(message)
         self.after = min(float(after), LONGEST_WAIT) if after.isdecimal() else None
 
 
 async def newest() -> list[Tender]:
-    """The page: the newest tenders, without their amounts."""
+    """Return the newest tenders of the page, which has no amounts."""
     page = _Rows()
     page.feed((await _get("the page", setting("PAGE_URL"), {})).decode("utf-8", "replace"))
     if not page.is_table:
@@ -46,20 +46,20 @@ async def newest() -> list[Tender]:
 
 
 async def of_days(days: Sequence[date]) -> list[Tender]:
-    """The API's lists of these days: codes, titles and closing times."""
+    """Return the API's lists of these days: codes, titles and closing times."""
     found: list[msgspec.Raw] = []
     try:
         async with asyncio.timeout(LISTS_WITHIN):
             for day in days:
-                found += await _ask({"fecha": day.strftime("%d%m%Y")})
+                found += await _request({"fecha": day.strftime("%d%m%Y")})
     except TimeoutError:
         raise Unavailable("the API is too slow for its lists") from None
     return [tender for item in found if (tender := _tender(item))]
 
 
 async def details(code: str) -> Tender:
-    """All that the API knows of one tender."""
-    found = [tender for item in await _ask({"codigo": code}) if (tender := _tender(item)) and tender.code == code]
+    """Return the API's full record of one tender."""
+    found = [tender for item in await _request({"codigo": code}) if (tender := _tender(item)) and tender.code == code]
     if not found:
         raise Unavailable(f"the API does not know {code}")
     return found[0]
@@ -78,21 +78,21 @@ class _Item(msgspec.Struct, rename="pascal"):
     comprador: _Buyer = msgspec.field(default_factory=_Buyer)
 
 
-class _Answer(msgspec.Struct, rename="pascal"):
+class _ListResponse(msgspec.Struct, rename="pascal"):
     listado: list[msgspec.Raw]
 
 
-async def _ask(question: Mapping[str, str]) -> list[msgspec.Raw]:
+async def _request(query: Mapping[str, str]) -> list[msgspec.Raw]:
     url = f"{setting('API_URL')}/servicios/v1/publico/licitaciones.json"
-    body = await _get("the API", url, {**question, "ticket": setting("API_TICKET")})
+    body = await _get("the API", url, {**query, "ticket": setting("API_TICKET")})
     try:
-        return msgspec.json.decode(body, type=_Answer).listado
+        return msgspec.json.decode(body, type=_ListResponse).listado
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Unavailable("the API answered something else than a list") from None
+        raise Unavailable("the API did not return a list") from None
 
 
 def _tender(raw: msgspec.Raw) -> Tender | None:
-    """One that makes no sense is left out; the others of the list are read."""
+    """Return None for an invalid item, so that the rest of the list is still read."""
     try:
         item = msgspec.json.decode(raw, type=_Item)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -107,26 +107,26 @@ def _tender(raw: msgspec.Raw) -> Tender | None:
     )
 
 
-async def _get(name: str, url: str, question: Mapping[str, str]) -> bytes:
+async def _get(name: str, url: str, query: Mapping[str, str]) -> bytes:
     try:
         async with (
             aiohttp.ClientSession(timeout=TIMEOUT) as session,
-            session.get(url, params=question, allow_redirects=False) as response,
+            session.get(url, params=query, allow_redirects=False) as response,
         ):
             if response.status != HTTPStatus.OK:
-                raise Unavailable(f"{name} answered {response.status}", response.headers.get("Retry-After", ""))
+                raise Unavailable(f"{name} returned HTTP {response.status}", response.headers.get("Retry-After", ""))
             body = bytearray()
             async for chunk in response.content.iter_chunked(64 * 1024):
                 body += chunk
-                if len(body) > LARGEST_ANSWER:
-                    raise Unavailable(f"{name} answered more than {LARGEST_ANSWER:,} bytes")
+                if len(body) > LARGEST_RESPONSE:
+                    raise Unavailable(f"{name} returned more than {LARGEST_RESPONSE:,} bytes")
             return bytes(body)
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"{name} did not answer: {type(error).__name__}") from None
+        raise Unavailable(f"{name} did not respond: {type(error).__name__}") from None
 
 
 class _Rows(HTMLParser):
-    """`<table id="tenders">`: a row for each tender, a cell's class says what is in it."""
+    """Parses `<table id="tenders">`: a row for each tender; a cell's class names its field."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The partners on this machine: the page and the API of the tenders, on good days and on bad ones.
+"""Local stand-ins for the page and the API of the tenders, with injectable faults.
 
-Expo is `sereno.testing.expo.ExpoProvider`, and the object store is moto's server, which speaks the protocol of S3.
+Expo is `sereno.testing.expo.ExpoProvider`, and the object store is moto's server, which implements the S3 protocol.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from yarl import URL
 from sereno.testing.provider import Provider, Request
 from tenders.tender import CHILE
 
-# What a server says of its own connection, not of what it was asked for.
+# Response headers that belong to one connection and are not forwarded.
 HOP_BY_HOP = ("connection", "date", "server", "transfer-encoding")
 REGIONS = ["Antofagasta", "Valparaíso", "Metropolitana", "Biobío", "Magallanes"]
 WORKS = ["a bridge", "a school roof", "street lights", "school meals", "a well", "an ambulance", "winter coats"]
@@ -27,21 +27,21 @@ WORKS = ["a bridge", "a school roof", "street lights", "school meals", "a well",
 
 @dataclass
 class Authority:
-    """Who publishes tenders; the page and the API show what it has published."""
+    """Publishes tenders; the page and the API serve them."""
 
     # A clock that tests may move.
     now: Callable[[], datetime] = lambda: datetime.now(CHILE)
     tenders: list[dict[str, Any]] = field(default_factory=list)
 
     def publish(self, *, region: str | None = None, amount: float | None = None) -> str:
-        """One more; its code."""
+        """Publish one more tender; return its code."""
         number = len(self.tenders) + 1
         today = self.now().astimezone(CHILE)
         code = f"{1000 + number}-{number}-LE{today:%y}"
         self.tenders.append(
             {
                 "CodigoExterno": code,
-                "Nombre": f"{WORKS[number % len(WORKS)].capitalize()} & what belongs to it",
+                "Nombre": f"{WORKS[number % len(WORKS)].capitalize()} & accessories",
                 "FechaCierre": f"{today + timedelta(days=10):%Y-%m-%dT15:00:00}",
                 "MontoEstimado": 1_000_000.0 * number if amount is None else amount,
                 "Comprador": {
@@ -54,8 +54,8 @@ class Authority:
         return code
 
 
-class Gated(Provider):
-    """`open`: cleared, it answers nobody until it is set again."""
+class PausableSource(Provider):
+    """While `open` is cleared, requests wait until it is set again."""
 
     def __init__(self, authority: Authority) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ class Gated(Provider):
         self.open.set()
 
 
-class Page(Gated):
-    """The newest twenty, as people read them. `layout`: another one, after a redesign that told nobody."""
+class Page(PausableSource):
+    """The web page with the newest twenty tenders. `layout`: tests change it to simulate an unannounced redesign."""
 
     layout = '<table id="tenders">{rows}</table>'
 
@@ -81,10 +81,10 @@ class Page(Gated):
         return web.Response(text=f"<html>{self.layout.format(rows=rows)}</html>", content_type="text/html")
 
 
-class Api(Gated):
-    """Lists of a day, and details of a tender; for those who show the ticket.
+class Api(PausableSource):
+    """Lists of a day and details of a tender, for requests with the right ticket.
 
-    `no_details`: of these it says nothing. `details_open`: as `open`, for details alone.
+    `no_details`: codes whose details are withheld. `details_open`: like `open`, for details alone.
     """
 
     def __init__(self, authority: Authority, ticket: str = "") -> None:
@@ -95,42 +95,42 @@ class Api(Gated):
         self.details_open.set()
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
-        if asked.get("ticket", "") != self.ticket:
+        query = {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
+        if query.get("ticket", "") != self.ticket:
             return web.json_response({"Mensaje": "Ticket no válido."}, status=401)
-        await (self.details_open if "codigo" in asked else self.open).wait()
+        await (self.details_open if "codigo" in query else self.open).wait()
         found: list[dict[str, Any]] = []
         for each in self.authority.tenders:
             code = each["CodigoExterno"]
-            if code == asked.get("codigo") and code not in self.no_details:
+            if code == query.get("codigo") and code not in self.no_details:
                 found.append({name: value for name, value in each.items() if name != "day"})
-            elif each["day"].strftime("%d%m%Y") == asked.get("fecha"):
+            elif each["day"].strftime("%d%m%Y") == query.get("fecha"):
                 found.append({name: each[name] for name in ("CodigoExterno", "Nombre", "FechaCierre")})
         return web.json_response({"Cantidad": len(found), "Listado": found})
 
 
 class Store(Provider):
-    """In front of an object store: what it is asked, it asks there."""
+    """A proxy in front of an object store."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self._behind = url
+        self._upstream = url
 
     async def answer(self, request: Request) -> web.StreamResponse:
-        asked = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
-        url = URL(f"{self._behind}{request.path}", encoded=True)
+        headers = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+        url = URL(f"{self._upstream}{request.path}", encoded=True)
         async with (
             aiohttp.ClientSession(auto_decompress=False) as session,
-            session.request(request.method, url, headers=asked, data=request.body) as said,
+            session.request(request.method, url, headers=headers, data=request.body) as response,
         ):
-            kept = {name: value for name, value in said.headers.items() if name.lower() not in HOP_BY_HOP}
-            return web.Response(status=said.status, headers=kept, body=await said.read())
+            forwarded = {name: value for name, value in response.headers.items() if name.lower() not in HOP_BY_HOP}
+            return web.Response(status=response.status, headers=forwarded, body=await response.read())
 
 
 @contextmanager
 def object_store(bucket: str) -> Iterator[dict[str, str]]:
-    """S3 on loopback; gives the environment with which it is reached."""
-    import boto3  # noqa: PLC0415 - they come with the packages for tests
+    """Run S3 on loopback; yield the environment variables of a client."""
+    import boto3  # noqa: PLC0415 - installed with the test packages only
     from moto.server import ThreadedMotoServer  # noqa: PLC0415 - see above
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -140,15 +140,15 @@ def object_store(bucket: str) -> Iterator[dict[str, str]]:
         "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "nobody",
-        "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_ACCESS_KEY_ID": "any-key",
+        "AWS_SECRET_ACCESS_KEY": "any-secret",
     }
     client = boto3.client(
         "s3",
         endpoint_url=environment["AWS_ENDPOINT_URL"],
         region_name="us-east-1",
-        aws_access_key_id="nobody",
-        aws_secret_access_key="nothing",  # noqa: S106 - it takes any
+        aws_access_key_id="any-key",
+        aws_secret_access_key="any-secret",  # noqa: S106 - moto accepts any
     )
     client.create_bucket(Bucket=bucket)
     try:

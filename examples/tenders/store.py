@@ -1,4 +1,4 @@
-"""The statements on our own tables. Whoever calls them commits."""
+"""The statements on this program's tables. The caller commits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,10 +13,10 @@ from tenders.tender import Tender
 
 Connection = psycopg.AsyncConnection[Any]
 
-# After an outage, the API's lists of so many days are read.
+# The most days whose lists are read after an outage.
 MOST_DAYS = 7
 
-# A code is claimed once, for ever. Its tender is written by whoever claimed it, in the same statement.
+# A code is claimed once, for ever. The statement that claims it also inserts the tender.
 CLAIM = """
 with found as (
     select * from jsonb_to_recordset(%s)
@@ -40,7 +40,7 @@ insert into tenders.progress (read_until) values (%s)
 on conflict (one_row) do update set read_until = greatest(progress.read_until, excluded.read_until)
 """
 
-# Those of whom a receipt says that Apple or Google took the push. It stays true, whatever comes later.
+# Sets the flag where a receipt says that Apple or Google accepted the push. It is never cleared.
 CONFIRM = """
 update tenders.tenders set notified = true
 where not notified and exists (
@@ -51,16 +51,16 @@ where not notified and exists (
 
 
 async def claim(connection: Connection, found: Sequence[Tender]) -> list[str]:
-    """Write down those that nobody has found before; their codes."""
+    """Insert the tenders that are new; return their codes."""
     rows = [asdict(tender) | {"closes_at": tender.closes_at and tender.closes_at.isoformat()} for tender in found]
     cursor = await connection.execute(CLAIM, [Jsonb(rows)])
     return sorted(code for (code,) in await cursor.fetchall())
 
 
 async def tender(connection: Connection, code: str) -> Tender | None:
-    """As it is known; nobody else changes it before we commit."""
-    wanted = "select code, title, region, buyer, amount, closes_at from tenders.tenders where code = %s for update"
-    row = await (await connection.execute(wanted, [code])).fetchone()
+    """Return the stored tender, with its row locked until commit."""
+    query = "select code, title, region, buyer, amount, closes_at from tenders.tenders where code = %s for update"
+    row = await (await connection.execute(query, [code])).fetchone()
     return None if row is None else Tender(*row)
 
 
@@ -69,7 +69,7 @@ async def fill_in(connection: Connection, known: Tender) -> None:
 
 
 async def days_to_read(connection: Connection, today: date) -> list[date]:
-    """From the day up to which the lists were read, to today; whoever never read any begins with yesterday's."""
+    """Return the days from the last list that was read to today; before the first run, yesterday and today."""
     row = await (await connection.execute("select read_until from tenders.progress")).fetchone()
     days = 1 if row is None else min(max(0, (today - row[0]).days), MOST_DAYS)
     return [today - timedelta(days=ago) for ago in range(days, -1, -1)]
@@ -80,6 +80,6 @@ async def lists_were_read(connection: Connection, today: date) -> None:
 
 
 async def confirm(connection: Connection, sereno: str, event: str, tenant: str) -> int:
-    """Tenders that somebody was told of; how many are so since the last look. `sereno`: its schema."""
+    """Mark tenders that reached a phone; return how many are newly marked. `sereno`: its schema."""
     statement = sql.SQL(CONFIRM).format(sereno=sql.Identifier(sereno))
     return (await connection.execute(statement, {"event": event, "tenant": tenant})).rowcount

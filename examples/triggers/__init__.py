@@ -1,1 +1,1 @@
-"""Stored procedures of a dairy, called by the clock: once, every so often, by cron."""
+"""Scheduled stored procedures of a dairy: once, at intervals, by cron."""

@@ -1,4 +1,4 @@
-"""The procedures that triggers may call, and how each is run. The triggers are rows: nobody deploys to change one."""
+"""The procedures that triggers may call, with retries and limits. Triggers are rows: no deployment to change one."""
 
 import os
 
@@ -9,7 +9,7 @@ FIRST_RETRY = os.environ.get("TRIGGERS_FIRST_RETRY", "1m")
 
 app = Sereno(service="triggers")
 
-# Of one plant, one thing at a time, whichever procedure it is: those that name this limit share it.
+# One call per plant at a time, shared by all procedures with this limit.
 one_per_plant = Limit(1, key="{plant}", name="triggers.plant")
 # 1, 2, 4, 8, 16 minutes; then the run is a dead letter.
 patient = Backoff(MAX_RETRIES, first=FIRST_RETRY, factor=2, cap="1h")
@@ -24,7 +24,7 @@ recount_tanks = app.procedure(
     "triggers.recount_tanks", task="triggers.recount_tanks", queue="triggers", concurrency=one_per_plant, retry=patient
 )
 settle_month = app.procedure("triggers.settle_month", task="triggers.settle_month", queue="triggers", retry=patient)
-# In the code, but on nobody's list yet: its jobs end as dead letters, and nothing runs.
+# Declared but not allowed yet: its jobs become dead letters without a call.
 purge_readings = app.procedure(
     "triggers.purge_readings", task="triggers.purge_readings", queue="triggers", retry=patient
 )

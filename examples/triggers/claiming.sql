@@ -8,7 +8,7 @@ create table if not exists triggers.allowed_procedures (
     primary key (schema_name, procedure_name)
 );
 
--- A worker begins: it is given runs of procedures that are on the list, and that exist. It does those of its own queue.
+-- Opens a session for the procedures that are on the list and exist, on the queue triggers-sql.
 create or replace function triggers.open_worker(worker text, lease interval default '30 seconds') returns bigint
 language sql security definer set search_path = pg_catalog, pg_temp as $$
     select sereno.open_session(
@@ -27,7 +27,7 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
     from sereno.claim_jobs(session, most => max_to_claim)
 $$;
 
--- The heartbeat: every third of the lease. `stop`: runs that somebody has cancelled, or that are no longer this worker's.
+-- The heartbeat: every third of the lease. `stop`: runs that were cancelled, or that are no longer this worker's.
 create or replace function triggers.renew_lease(session bigint, running bigint[])
 returns table (alive boolean, stop bigint[])
 language sql security definer set search_path = pg_catalog, pg_temp as $$

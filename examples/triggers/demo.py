@@ -1,4 +1,4 @@
-"""How the demo shows it: two plants, a tank that is filled now and then, a month without a price, and a purge."""
+"""The demo of this example: two plants, a tank that is filled now and then, a month without a price, and a purge."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,21 +23,24 @@ FAST: dict[str, When] = {
 }
 LOOK: list[tuple[str, str]] = [
     (
-        "settle:2026-10 fails four times, is disabled, and is enabled when somebody has entered the price",
+        "settle:2026-10 fails four times, is disabled, and is enabled when the price has been entered",
         "schedules?q=triggers.settle",
     ),
-    ("What jobs may call, with exact signatures. purge_readings is not there: its trigger was disabled", "procedures"),
+    (
+        "Procedures that jobs may call, with exact signatures. purge_readings is not allowed: its trigger is disabled",
+        "procedures",
+    ),
     ("recount:norte waits for a tank that is being filled, longer than a lease at times", "schedules?q=triggers"),
 ]
 TROUBLE = {"TRIGGERS_MAX_RETRIES": "3", "TRIGGERS_FIRST_RETRY": "1s"}
-# The tank is filled in so many of these rounds; in one of them somebody thinks of the price.
+# Rounds per cycle, rounds in which the tank is being filled, and the round that enters the price.
 ROUNDS, FILLING, PRICE_AT = 40, 24, 80
 PAUSE = 0.25
 
 
 @asynccontextmanager
 async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
-    """Tables, the login, the list, the triggers; and the dairy goes about its day."""
+    """Create tables, login, allow-list and triggers, and simulate the dairy's day."""
     address = await install(app)
     async with await psycopg.AsyncConnection.connect(app.url, autocommit=True) as connection:
         await connection.execute("truncate triggers.tanks, triggers.prices, triggers.settlements")
@@ -53,7 +56,7 @@ async def stage(app: Sereno) -> AsyncIterator[dict[str, str]]:
 
 
 async def add_triggers(app: Sereno) -> None:
-    """As people would, from the command line or the dashboard: none of them is in the code."""
+    """Add the triggers as rows, as the command line or the dashboard would."""
     jobs = {
         "triggers.stock:norte": refresh_stock.job(plant="norte"),
         "triggers.stock:sur": refresh_stock.job(plant="sur"),
@@ -68,7 +71,7 @@ async def add_triggers(app: Sereno) -> None:
 
 
 async def a_day(app: Sereno, connection: psycopg.AsyncConnection) -> None:
-    """Milk comes in, a tank is filled for a while; after some seconds the price is there."""
+    """Insert readings, fill a tank for a while, and enter the price after some seconds."""
     for number in count():
         await connection.execute("insert into triggers.readings values ('norte', 'b', 100), ('sur', 'a', 40)")
         filling = number % ROUNDS < FILLING

@@ -1,4 +1,4 @@
-"""What a person does once: tables and procedures, a login that can call them, the allow-list, the first triggers.
+"""One-time setup: tables and procedures, a login that can call them, the allow-list, the first triggers.
 
 python -m triggers.install FILE writes the address of the login to FILE, which only its owner can read.
 """
@@ -22,14 +22,14 @@ from triggers.app import app, close_day, recount_tanks, refresh_stock, settle_mo
 
 HERE = Path(__file__).parent
 MADRID = ZoneInfo("Europe/Madrid")
-# The allow-list: which parameters are facts of the job, that no trigger can set, and how long a call may take.
+# The allow-list: the parameters that the worker fills in and no trigger can set, and the timeout of a call.
 ALLOWED: dict[str, tuple[dict[str, str], str]] = {
     "triggers.refresh_stock": ({"planned_at": "planned_at"}, "1m"),
     "triggers.close_day": ({"job": "job"}, "10m"),
     "triggers.recount_tanks": ({"job": "job", "attempt": "attempt"}, "6h"),
     "triggers.settle_month": ({"job": "job"}, "10m"),
 }
-# No right to change a procedure, and none on any table of sereno: the worker looks, and refuses a login that has more.
+# No right to change a procedure, and none on any table of sereno: the worker checks, and refuses a login with more.
 RIGHTS = """
     grant usage on schema triggers to {role};
     grant select on triggers.tanks, triggers.readings, triggers.prices to {role};
@@ -41,7 +41,7 @@ RIGHTS = """
 
 
 async def install(to: Sereno) -> str:
-    """Everything but the triggers; answers the address with which procedures are called."""
+    """Install everything but the triggers; return the URL with which procedures are called."""
     role, password = os.environ.get("TRIGGERS_LOGIN", "triggers_caller"), secrets.token_urlsafe(24)
     with psycopg.connect(to.url, autocommit=True) as connection:
         for name in ("schema.sql", "runs.sql", "claiming.sql"):
@@ -52,30 +52,30 @@ async def install(to: Sereno) -> str:
     for name, (given, timeout) in ALLOWED.items():
         signature = await board.resolve("here", name)
         await to.database.arun(procedures.allow("here", signature, given=given, timeout=timeout))
-    # The start of a worker writes the limits of the code, so that they are there before the first trigger fires.
+    # Starting a worker stores the declared limits, so that they exist before the first trigger fires.
     async with to.working({"triggers.install": 1}):
         return address
 
 
 def create_login(connection: psycopg.Connection, role: str, password: str) -> None:
-    """A login that may call what is on the list, and has the rights that those procedures need."""
+    """Create a login that may call the allowed procedures and has the rights they need."""
     if connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone() is None:
         connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
-    # The server keeps a hash, and neither its log nor an error text sees the password.
+    # Only the hash is sent: neither the server's log nor an error message contains the password.
     hashed = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
     connection.execute(sql.SQL("alter role {} login password {}").format(sql.Identifier(role), sql.Literal(hashed)))
     connection.execute(sql.SQL(RIGHTS).format(role=sql.Identifier(role)))
 
 
 async def add_first_triggers(to: Sereno) -> None:
-    """One of each kind. From then on they are rows that people change; those that are there are left alone."""
+    """Add one trigger of each kind. Existing ones are not changed."""
     new = to.schedules.new
     this_month = datetime.now(MADRID).replace(day=1, hour=6, minute=0, second=0, microsecond=0)
     next_month = (this_month + timedelta(days=31)).replace(day=1)
     first = [
-        # A picture of now: one run stands for all that were missed.
+        # A snapshot: one run replaces all that were missed.
         new("triggers.stock:norte", refresh_stock.job(plant="norte"), Every("300s", count_from="clock")),
-        # Every night has to be closed: after an outage, each of them is.
+        # Every day has to be closed: after an outage, each missed one runs.
         new(
             "triggers.close:norte",
             close_day.job(plant="norte", night="{fire:%Y-%m-%d}"),
@@ -94,7 +94,7 @@ async def add_first_triggers(to: Sereno) -> None:
 
 
 def main(file: Path) -> None:
-    """Can be repeated. The password is new each time."""
+    """Install everything and write the URL to `file`. Repeatable; each run sets a new password."""
     address = asyncio.run(everything())
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:  # noqa: PTH123 - with a mode
         written.write(address)
@@ -102,7 +102,7 @@ def main(file: Path) -> None:
 
 
 async def everything() -> str:
-    """The tables, the login, the list and the triggers."""
+    """Install tables, login, allow-list and triggers; return the URL of the login."""
     address = await install(app)
     await add_first_triggers(app)
     await app.aclose()

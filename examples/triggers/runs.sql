@@ -1,4 +1,4 @@
--- The seed's history of runs, as a view: every try of every trigger, those that crashed, and the instants that were skipped.
+-- The seed's history of runs, as a view: every attempt of every trigger, those that crashed, and the instants that were skipped.
 
 create or replace view triggers.event_trigger_runs as
 select s.key as trigger, run.*

@@ -1,4 +1,4 @@
--- A dairy with a few plants: what its stored procedures work on, and the procedures themselves. Run again, it changes nothing.
+-- A dairy with a few plants: the tables of its stored procedures, and the procedures. Idempotent.
 
 create schema if not exists triggers;
 
@@ -58,7 +58,7 @@ language sql as $$
     on conflict (plant) do update set litres = excluded.litres, as_of = excluded.as_of where s.as_of <= excluded.as_of
 $$;
 
--- Every night, for the day that ended in it. The key is what makes a second call harmless.
+-- Runs every night for the day that has ended. The primary key makes a second call harmless.
 create or replace procedure triggers.close_day(plant text, night date, job bigint)
 language plpgsql as $$
 begin
@@ -70,7 +70,7 @@ begin
     raise notice '% %', night - 1, case when found then 'is closed' else 'was closed before' end;
 end $$;
 
--- Long: a tank that is being filled is waited for. What is counted is committed, so an attempt goes on where the last one died.
+-- Long-running: waits for a tank that is being filled. Each count is committed, so an attempt continues where the last one died.
 create or replace procedure triggers.recount_tanks(plant text, job bigint, attempt integer)
 language plpgsql as $$
 declare
@@ -87,7 +87,7 @@ begin
     end loop;
 end $$;
 
--- Once a month is over. It fails until somebody has entered the price of that month.
+-- Runs once a month is over. Fails until the price of that month has been entered.
 create or replace procedure triggers.settle_month(month date, job bigint)
 language plpgsql as $$
 declare
@@ -102,11 +102,11 @@ begin
     on conflict do nothing;
 end $$;
 
--- It deletes. Nobody has put it on the list yet.
+-- Deletes rows. Not on the allow-list yet.
 create or replace procedure triggers.purge_readings(before date)
 language sql as $$
     delete from triggers.readings where read_at < before
 $$;
 
--- PostgreSQL lets everybody call everything, unless told otherwise.
+-- By default, PostgreSQL lets every role execute new routines.
 revoke execute on all routines in schema triggers from public;

@@ -16,15 +16,15 @@ open_session() {
         sql queue="$queue" tasks="$(ls "$tasks")" host="$(uname -n)" pid=$$ lease="$lease"
 }
 claim() { echo 'select id, attempt, task, args from sereno.claim_jobs(:session)' | sql session="$session"; }
-hold() { echo "$*" >"$here/new" && mv "$here/new" "$here/held"; } # the job that we have, and its process while it runs
-heartbeats() { # as long as the worker lives: what is to stop, or no longer ours, is stopped
+hold() { echo "$*" >"$here/new" && mv "$here/new" "$here/held"; } # the claimed job, and its process while it runs
+heartbeats() { # as long as the worker lives: jobs that are cancelled or lost are stopped
     while sleep $((lease / 3)) && kill -0 $$; do
         read -r job process <"$here/held"
         answer=$(echo "select alive and cancel || lost = '{}' from sereno.heartbeat(:session, string_to_array(:'held', ' ')::bigint[])" |
             sql session="$session" held="$job") && [ "$answer" != t ] && [ -n "$process" ] && kill "$process"
     done
 }
-settle() { # id, attempt, outcome: said until it is answered, for a reply may be lost
+settle() { # id, attempt, outcome: repeated until it succeeds, for a reply may be lost
     until sql session="$session" id="$1" attempt="$2" outcome="$3" \
         error="$(tail -c 2000 "$here/errors" | iconv -c -f utf-8 -t utf-8)" <<'SQL'
 select case when settled then state else why end from sereno.settle_jobs(:session, jsonb_build_array(jsonb_build_object(

@@ -1,4 +1,4 @@
-"""An application with a schema of its own, empty tables, a partner and a Discord that are there."""
+"""Fixtures: the application with its own schema, empty tables, a partner and a Discord stand-in."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When jobs are made: at the account's own hour, once a month, whatever is done to clocks."""
+"""Firing times: at the account's own hour, once a month, also across clock changes."""
 
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -82,7 +82,7 @@ async def test_a_machine_that_was_off_loses_no_day_and_no_month(kit: Kit, connec
     assert sorted(job.args["turn"] for job in kit.jobs("reconciliation.reconcile")) == sorted({day[:7] for day in days})
 
 
-async def test_what_an_account_no_longer_runs_is_not_fired(kit: Kit, connection: Connection) -> None:
+async def test_a_removed_job_type_is_not_fired(kit: Kit, connection: Connection) -> None:
     both = Account("a-1", "m-1", runs=("reconcile", "sales_sync"))
     await save(connection, [both])
     assert set(await standing("a-1")) == {"reconcile", "sales_sync"}

@@ -1,4 +1,4 @@
-"""The power goes while jobs are in the middle of their steps: what was done is not done again, and nothing is lost."""
+"""A worker is killed while jobs are inside their steps: finished steps are not repeated, and nothing is lost."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
     """One account is held in each call to the partner, and one where its file is registered."""
     accounts = [Account(stage, stage) for stage in (*STAGES, "register")]
     await save(connection, accounts)
-    # Reports are ready at the first look.
+    # Reports are ready at the first poll.
     partner.polls = 0
     for stage in STAGES:
         partner.held[stage, stage] = asyncio.Event()
@@ -26,7 +26,7 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
         await connection.execute("lock table reconciliation.files")
         with kit.crash_worker("reconciliation.app:app") as worker:
             await asyncio.to_thread(worker.until, lambda: all(partner.calls[stage, stage] for stage in STAGES))
-            await asyncio.to_thread(worker.until, somebody_waits_for_the_table)
+            await asyncio.to_thread(worker.until, a_job_waits_for_the_table)
             assert {kit.job(job).state for job in jobs} == {"running"}
             worker.kill()
     for held in partner.held.values():
@@ -36,10 +36,10 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
     assert not drained.failed
     assert {kit.job(job).state for job in jobs} == {"succeeded"}
 
-    # A call that was under way is made again; one that had been answered is not.
+    # A call that was under way is repeated; one that had completed is not.
     again = {(stage, merchant): count for (stage, merchant), count in partner.calls.items() if count > 1}
     assert again == {(stage, stage): 2 for stage in STAGES}
-    # The partner was asked twice for one report, and made it once.
+    # The partner got two requests for one report, and made it once.
     assert len(partner.reports) == len(accounts)
     cursor = await connection.execute("select count(*), count(processed_at) from reconciliation.files")
     assert await cursor.fetchone() == (4, 4)
@@ -48,7 +48,7 @@ async def test_kill_in_the_middle_of_every_step(kit: Kit, connection: Connection
     assert [proof for proof in proofs if not proof.holds] == []
 
 
-def somebody_waits_for_the_table() -> bool:
+def a_job_waits_for_the_table() -> bool:
     waiting = (
         "select 1 from pg_locks join pg_database on pg_database.oid = database "
         "where datname = current_database() and relation = 'reconciliation.files'::regclass and not granted"

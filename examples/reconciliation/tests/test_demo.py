@@ -1,4 +1,4 @@
-"""The stage of the demo: within seconds something has succeeded, something died, and people are about to hear of it."""
+"""The demo of this example: within seconds a job succeeds, a job dies, and a notification is created."""
 
 import asyncio
 
@@ -10,7 +10,9 @@ from reconciliation.app import app
 from sereno.testing.kit import Kit
 
 
-async def test_the_stage(kit: Kit, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_demo_has_successes_and_dead_letters(
+    kit: Kit, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with demo.stage(app) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -19,10 +21,10 @@ async def test_the_stage(kit: Kit, connection: Connection, monkeypatch: pytest.M
             await asyncio.to_thread(worker.until, lambda: kit.jobs("reconciliation.reconcile", state="dead"))
             kit.travel("1m")
             await asyncio.to_thread(worker.until, lambda: kit.deliveries("reconciliation.failed", channel="discord"))
-            # Beside this loop, in which the partner answers.
+            # In a thread: the partner runs in this event loop.
             assert await asyncio.to_thread(worker.stop) == 0
 
 
-def test_what_is_looked_at_is_there() -> None:
+def test_links_and_schedules_of_the_demo_exist() -> None:
     assert set(demo.FAST) <= set(app.schedules.declared)
     assert all(sentence.endswith(".") and path.startswith("/") for sentence, path in demo.LOOK)

@@ -1,4 +1,4 @@
-"""What a run does, and what becomes of it when the partner has a bad night."""
+"""The steps of a run, and its outcome when the partner fails."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ async def test_a_thousand_accounts_in_one_night(kit: Kit, connection: Connection
     assert len(kit.jobs("reconciliation.process", state="succeeded")) == 1000
     assert await rows(connection, "select count(*), count(processed_at) from reconciliation.files") == [(1000, 1000)]
     assert await rows(connection, "select count(*), sum(amount) from reconciliation.entries") == [(3000, 109300)]
-    # Three questions for each of them, none of them twice.
+    # Three requests for each account, none repeated.
     assert set(partner.calls.values()) == {1}
     assert len(partner.calls) == 3000
     await app.schedules.atick()
@@ -64,7 +64,7 @@ async def test_a_finished_file_is_where_it_should_be(kit: Kit, connection: Conne
     await save(connection, [Account("a-1", "m-1")])
     (job,) = await run_now("a-1")
     await kit.adrain()
-    # The report is not ready: the job sleeps, and costs neither a slot nor a try.
+    # The report is not ready: the job is snoozed and uses neither a slot nor an attempt.
     assert kit.job(job).state == "scheduled"
     assert await rows(connection, "select outcome, reason from {sereno}.attempts") == [
         ("snooze", "the partner is preparing the report")
@@ -77,7 +77,7 @@ async def test_a_finished_file_is_where_it_should_be(kit: Kit, connection: Conne
     assert path == f"a-1/{turn - timedelta(days=1):%Y-%m}/report.csv"
 
 
-async def test_waits_of_15_30_and_60_minutes_and_then_a_person(
+async def test_retries_after_15_30_and_60_minutes_and_then_a_dead_letter(
     kit: Kit, connection: Connection, partner: PartnerStandIn, discord: DiscordProvider
 ) -> None:
     await save(connection, [Account("a-1", "m-1")])
@@ -94,7 +94,7 @@ async def test_waits_of_15_30_and_60_minutes_and_then_a_person(
     await app.schedules.atick()
     stood = (await standing("a-1"))["reconcile"]
     assert (stood.last_state, stood.last_error) == ("dead", "PartnerError: request: HTTP 503")
-    # Its month is taken: the next night does not begin it again behind the back of whoever mends it.
+    # Its unique key is taken: the next night does not start the month again.
     kit.travel("24h")
     await kit.adrain()
     turns = [job.args["turn"] for job in kit.jobs("reconciliation.reconcile")]
@@ -102,7 +102,7 @@ async def test_waits_of_15_30_and_60_minutes_and_then_a_person(
     assert app.schedules.get(key_of("reconcile", "a-1")).last_planned_at is not None
 
 
-async def test_an_account_that_has_left_is_told_in_discord_once(
+async def test_an_account_that_has_left_is_reported_in_discord_once(
     kit: Kit, connection: Connection, partner: PartnerStandIn, discord: DiscordProvider
 ) -> None:
     await save(connection, [Account("a-1", "m-1"), Account("a-2", "m-2")])
@@ -123,7 +123,7 @@ async def test_an_account_that_has_left_is_told_in_discord_once(
     await assert_all_promises_hold(kit)
 
 
-async def test_a_bad_night_is_one_message(
+async def test_many_failures_are_one_message(
     kit: Kit, connection: Connection, partner: PartnerStandIn, discord: DiscordProvider
 ) -> None:
     accounts = [Account(f"a-{number}", f"m-{number}") for number in range(30)]
@@ -138,12 +138,12 @@ async def test_a_bad_night_is_one_message(
     assert "… and 20 more" in message["content"]
 
 
-async def test_a_429_holds_everybody_and_costs_nobody_a_try(
+async def test_a_429_holds_all_jobs_and_uses_up_no_attempt(
     kit: Kit, connection: Connection, partner: PartnerStandIn
 ) -> None:
     accounts = [Account(f"a-{number:03}", f"m-{number}") for number in range(100)]
     await save(connection, accounts)
-    # A worker writes down the limits when it starts; jobs that are made before that know of none.
+    # A worker stores the limits when it starts; jobs enqueued before that have none.
     await kit.adrain()
     partner.troubles = {account.merchant: "busy" for account in accounts}
     await run_now(*(account.id for account in accounts))
@@ -175,12 +175,12 @@ async def test_hostile_files(kit: Kit, connection: Connection, partner: PartnerS
     kit.travel("2m")
     dead = (await kit.adrain()).failed
     assert {job.tenant: job.error_type for job in dead} == dict.fromkeys(kinds, "BadReport")
-    # What came is kept for whoever looks into it. Nothing else was written, here or elsewhere.
+    # The downloaded file is retained for inspection. Nothing else was written.
     assert [name for _, _, names in os.walk(tmp_path) for name in names] == ["report.zip"] * len(kinds)
     assert not await rows(connection, "select 1 from reconciliation.files")
 
 
-async def test_lines_that_make_no_sense(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
+async def test_invalid_lines_are_a_dead_letter(kit: Kit, connection: Connection, partner: PartnerStandIn) -> None:
     await save(connection, [Account("a-1", "m-1")])
     partner.troubles["m-1"] = "no-numbers"
     await run_now("a-1")
@@ -195,13 +195,13 @@ async def test_a_report_that_never_comes(kit: Kit, connection: Connection, partn
     await save(connection, [Account("a-1", "m-1")])
     partner.troubles["m-1"] = "never"
     (job,) = await run_now("a-1")
-    # Else the next month could begin meanwhile, with a report of its own.
+    # Otherwise the next month could start meanwhile, with its own report.
     await app.schedules.apause(key_of("reconcile", "a-1"))
     await kit.adrain()
     kit.travel("25h")
     await kit.adrain()
     assert "has been preparing the report since" in (kit.job(job).reason or "")
-    # Mended and sent back to work, it asks for a new report.
+    # Retried by an operator, it requests a new report.
     del partner.troubles["m-1"]
     environment = os.environ | {"SERENO_SCHEMA": app.settings.schema}
     command = [sys.executable, "-m", "sereno", "job", "retry", str(job)]

@@ -1,4 +1,4 @@
-"""How reminders leave the house. Each file here is a channel: add a file, and reminders may ask for it by name."""
+"""The channels of reminders. Each file here is a channel: add a file, and reminders can name it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sereno.channels.contract import Chain
 
 @dataclass(frozen=True)
 class Way:
-    """A channel, the settings of its provider, and what is tried after it."""
+    """A channel, the settings of its provider, and its fallbacks."""
 
     channel: Channel
     account: Mapping[str, Any]
@@ -20,6 +20,6 @@ class Way:
 
 
 def ways() -> Iterator[Way]:
-    """What the files of this directory call `way`."""
+    """Yield the `way` of each module in this directory."""
     for file in iter_modules(__path__, f"{__name__}."):
         yield import_module(file.name).way

@@ -1,4 +1,4 @@
-"""Mail. Whoever it does not reach gets an SMS; if that fails too, the reminder waits in the application."""
+"""Mail. The fallback is SMS, then the inbox."""
 
 from reminders.channels import Way
 from reminders.settings import DELAYS, FALLBACK_AFTER, account, setting
@@ -14,6 +14,6 @@ channel = Mail(sender="Reminders <reminders@example.org>")
 way = Way(
     channel,
     account("SMTP", "host", "tls", "username", "password", "sender") | {"port": int(setting("SMTP_PORT", "587"))},
-    # A mail server says no more than that it took the mail: `delivered` would never come.
+    # A mail server reports only that it accepted the mail: `delivered` would never come.
     channel.then("sms", after=FALLBACK_AFTER, unless="sent").then(in_app, after=FALLBACK_AFTER, unless="sent"),
 )

@@ -1,4 +1,4 @@
-"""SMS by Twilio. What may have been sent is not sent again by itself: a second one costs money."""
+"""SMS by Twilio. A message with an unknown outcome is not sent again automatically: a second one costs money."""
 
 from reminders.channels import Way
 from reminders.settings import DELAYS, FALLBACK_AFTER, account

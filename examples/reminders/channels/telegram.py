@@ -1,4 +1,4 @@
-"""Telegram by a bot; a mail for those whom it does not reach. This file is all that it took to add the channel."""
+"""Telegram by a bot, with mail as the fallback. Adding the channel needed no other file."""
 
 from reminders.channels import Way
 from reminders.settings import DELAYS, FALLBACK_AFTER, account

@@ -1,4 +1,4 @@
-"""The application with an empty table; its providers and its server, in a thread beside the tests."""
+"""The application with an empty table; its providers and its server run in a thread."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ import uvicorn
 from reminders.app import app
 from reminders.demo import SCHEMA
 from reminders.stand_ins import StandIns
-from reminders.tests.asking import Ask, sql
+from reminders.tests.clients import ApiClient, sql
 
 from sereno import Sereno
 from sereno.monitoring.verify import verify
@@ -23,7 +23,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture
 def kit(sereno_kit: Callable[[Sereno], Kit]) -> Iterator[Kit]:
-    """At its end, no promise of sereno is broken."""
+    """The test kit; at the end `sereno verify` must find nothing."""
     made = sereno_kit(app)
     with psycopg.connect(app.url) as connection:
         connection.execute(SCHEMA.read_bytes())
@@ -35,7 +35,7 @@ def kit(sereno_kit: Callable[[Sereno], Kit]) -> Iterator[Kit]:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs what is async in a thread of its own, so that tests may wait for it."""
+    """Runs coroutines in a separate thread and waits for their results."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -47,7 +47,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def stand_ins(kit: Kit, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIns]:
-    """For the application of this process, and by the environment for workers in processes of their own."""
+    """The providers, configured for this process and, by the environment, for worker processes."""
     made = StandIns()
     run(made.__aenter__())
     for channel, account in made.accounts.items():
@@ -60,7 +60,7 @@ def stand_ins(kit: Kit, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
 
 @pytest.fixture
 def remind(kit: Kit) -> Callable[..., int]:
-    """Somebody writes a reminder that is due already; answers its number."""
+    """Return a function that inserts a due reminder and returns its id."""
 
     def write(person: str = "ana", channel: str = "email", due: str = "-1 minute") -> int:
         statement = """insert into reminders.reminders (person, channel, title, due_at)
@@ -72,13 +72,13 @@ def remind(kit: Kit) -> Callable[..., int]:
 
 
 @pytest.fixture
-def ask(kit: Kit) -> Iterator[Ask]:
+def ask(kit: Kit) -> Iterator[ApiClient]:
     """The server of sereno on a real socket."""
     server = uvicorn.Server(uvicorn.Config(asgi(app), port=0, lifespan="off", log_config=None))
     thread = threading.Thread(target=lambda: run_server(server))
     thread.start()
     kit.until(lambda: server.started)
-    yield Ask(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
+    yield ApiClient(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
     server.should_exit = True
     thread.join(30)
 

@@ -1,11 +1,11 @@
-"""The list with filters and pages, and requeue from failed or dead alone."""
+"""The list of deliveries with filters and pages, and requeue of failed and dead ones only."""
 
 from collections.abc import Callable
 
 import pytest
 from reminders.app import app, status
 from reminders.stand_ins import BUSY, StandIns
-from reminders.tests.asking import Ask
+from reminders.tests.clients import ApiClient
 
 from sereno.testing.kit import Kit
 
@@ -14,7 +14,7 @@ Remind = Callable[..., int]
 
 @pytest.fixture
 def dead(kit: Kit, stand_ins: StandIns, remind: Remind) -> int:
-    """The number of a reminder whose mail is a dead letter; those of ana were sent."""
+    """The id of a reminder whose mail is a dead letter; the reminders of ana were sent."""
     app.recipients.upsert("eve", {"email": BUSY})
     number = remind("eve")
     for _ in range(3):
@@ -27,7 +27,7 @@ def dead(kit: Kit, stand_ins: StandIns, remind: Remind) -> int:
     return number
 
 
-def test_the_list_has_filters_and_pages(ask: Ask, dead: int) -> None:
+def test_the_list_has_filters_and_pages(ask: ApiClient, dead: int) -> None:
     code, found = ask("GET", f"/deliveries?state=dead&channel=email&subject={dead}", role="viewer")
     assert code == 200
     (line,) = found["items"]
@@ -39,10 +39,10 @@ def test_the_list_has_filters_and_pages(ask: Ask, dead: int) -> None:
         seen.append([line["id"] for line in found["items"]])
     assert [len(ids) for ids in seen] == [2, 1, 0]
     assert len({number for ids in seen for number in ids}) == 3
-    assert ask("GET", "/deliveries", role="nobody")[0] == 401
+    assert ask("GET", "/deliveries", role="no token")[0] == 401
 
 
-def test_a_dead_letter_goes_back_and_arrives(kit: Kit, stand_ins: StandIns, ask: Ask, dead: int) -> None:
+def test_a_requeued_dead_letter_arrives(kit: Kit, stand_ins: StandIns, ask: ApiClient, dead: int) -> None:
     (letter,) = kit.deliveries(to="eve")
     assert status(dead) == "OVERDUE"
     stand_ins.mails.busy.clear()
@@ -54,11 +54,11 @@ def test_a_dead_letter_goes_back_and_arrives(kit: Kit, stand_ins: StandIns, ask:
     assert [mail.recipients[0] for mail in stand_ins.mails.mails].count(BUSY) == 1
 
 
-def test_nothing_else_goes_back(kit: Kit, ask: Ask, dead: int, stand_ins: StandIns) -> None:
+def test_other_states_cannot_be_requeued(kit: Kit, ask: ApiClient, dead: int, stand_ins: StandIns) -> None:
     sent = kit.deliveries(to="ana")[0]
     code, problem = ask("POST", "/deliveries/requeue", {"ids": [sent.id]})
     assert code == 409
-    assert problem["detail"].startswith("only what is failed or dead goes back to work")
+    assert problem["detail"].startswith("only failed and dead deliveries can be requeued")
     assert problem["detail"].endswith(f"{sent.id} is sent")
     (letter,) = kit.deliveries(to="eve")
     assert ask("POST", "/deliveries/requeue", {"ids": [letter.id]}, role="viewer")[0] == 403

@@ -1,11 +1,11 @@
-"""A worker is killed while it looks, between finding and sending, and while it sends."""
+"""A worker is killed during the search, between search and sending, and while it sends."""
 
 from collections.abc import Callable
 
 import psycopg
 from reminders.app import app, status
 from reminders.stand_ins import StandIns
-from reminders.tests.asking import sql
+from reminders.tests.clients import sql
 
 from sereno.testing.kit import Kit
 from sereno.testing.smtp import SILENCE
@@ -22,8 +22,8 @@ def queued() -> int:
     return int(sql("select count(*) from reminders.reminders where queued_for = due_at")[0][0])
 
 
-def test_killed_while_it_looks(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
-    """It has marked its reminders, and waits to write the first event: nothing of it may stay."""
+def test_killed_during_the_search(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+    """It has marked its reminders and waits to write the first event: everything is rolled back."""
     numbers = [remind() for _ in range(3)]
     kit.travel("5m")
     with psycopg.connect(app.url) as connection:
@@ -48,11 +48,11 @@ def test_killed_between_finding_and_sending(kit: Kit, stand_ins: StandIns, remin
     recover(kit)
     assert [status(number) for number in numbers] == ["SENT"] * 3
     assert len(stand_ins.mails.mails) == 3
-    assert all(told.attempts == 1 for told in kit.deliveries())
+    assert all(delivery.attempts == 1 for delivery in kit.deliveries())
 
 
 def test_killed_while_it_sends_a_mail(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
-    """The server took the mail, and nobody lived to hear it: sent again, with the same number, and the row says so."""
+    """The server accepted the mail but the worker died first: sent again with the same Message-ID, and counted."""
     number = remind()
     kit.travel("5m")
     stand_ins.mails.say("END", SILENCE)
@@ -66,11 +66,11 @@ def test_killed_while_it_sends_a_mail(kit: Kit, stand_ins: StandIns, remind: Rem
     assert status(number) == "SENT"
     first, second = (mail.parsed()["message-id"] for mail in stand_ins.mails.mails)
     assert first == second
-    assert [told.attempts for told in kit.deliveries()] == [2]
+    assert [delivery.attempts for delivery in kit.deliveries()] == [2]
 
 
 def test_killed_while_it_sends_an_sms(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
-    """Nobody knows whether Twilio sent it, and a second one costs money: it waits for a person."""
+    """The outcome is unknown and a second SMS costs money: the delivery waits for an operator."""
     remind(channel="sms")
     kit.travel("5m")
     stand_ins.phones.fault = "silence"
@@ -82,7 +82,7 @@ def test_killed_while_it_sends_an_sms(kit: Kit, stand_ins: StandIns, remind: Rem
     kit.travel("1m")
     kit.drain()
     assert len(stand_ins.phones.log) == 1
-    assert [told.state for told in kit.deliveries(channel="sms")] == ["unknown"]
+    assert [delivery.state for delivery in kit.deliveries(channel="sms")] == ["unknown"]
 
 
 def recover(kit: Kit) -> None:

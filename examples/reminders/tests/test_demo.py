@@ -1,4 +1,4 @@
-"""The stage of the demo: people, providers, and reminders that keep coming."""
+"""The demo of this example."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from reminders.app import app
 from sereno.testing.kit import Kit
 
 
-async def test_something_happens_on_the_stage(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_demo_uses_every_channel(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mail, SMS, chat, inbox, and an address that turns out to be wrong; with a worker as the demo starts it."""
     monkeypatch.setattr(demo, "EACH", 0.02)
     async with demo.stage(app) as environment:
@@ -27,9 +27,9 @@ async def test_something_happens_on_the_stage(kit: Kit, monkeypatch: pytest.Monk
             assert await asyncio.to_thread(worker.stop) == 0
 
 
-def test_what_the_demo_hurries_is_declared() -> None:
+def test_schedules_that_the_demo_speeds_up_are_declared() -> None:
     assert demo.FAST.keys() <= app.schedules.declared.keys()
 
 
 def states(kit: Kit) -> set[tuple[str, str]]:
-    return {(told.channel, told.state) for told in kit.deliveries()}
+    return {(delivery.channel, delivery.state) for delivery in kit.deliveries()}

@@ -1,4 +1,4 @@
-"""Something else keeps time. Two of them at once do no harm."""
+"""An external scheduler triggers the search; two at once cause no duplicates."""
 
 import subprocess
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from reminders.app import app
 from reminders.stand_ins import StandIns
-from reminders.tests.asking import Ask, environment, sereno, sql
+from reminders.tests.clients import ApiClient, environment, sereno, sql
 
 from sereno.testing.kit import Kit
 
@@ -19,9 +19,9 @@ def find_jobs(kit: Kit) -> int:
     return len(kit.jobs("reminders.find"))
 
 
-def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, ask: Ask, remind: Remind) -> None:
-    """By HTTP and from SQL, as Cloud Scheduler and pg_cron do; our own clock is stopped, and stays so."""
-    app.schedules.pause("reminders.find", note="Cloud Scheduler keeps time")
+def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, ask: ApiClient, remind: Remind) -> None:
+    """By HTTP and from SQL, as Cloud Scheduler and pg_cron do; the schedule of sereno is paused."""
+    app.schedules.pause("reminders.find", note="triggered by Cloud Scheduler")
     for _ in range(5):
         remind()
     kit.travel("5m")
@@ -40,14 +40,14 @@ def test_two_schedulers_at_once_make_one_search(kit: Kit, stand_ins: StandIns, a
     assert len(stand_ins.mails.mails) == 5
 
 
-def test_nobody_else_may_pull_the_trigger(kit: Kit, ask: Ask) -> None:
-    assert ask("POST", "/jobs", TRIGGER, role="nobody")[0] == 401
+def test_the_trigger_requires_the_role_operator(kit: Kit, ask: ApiClient) -> None:
+    assert ask("POST", "/jobs", TRIGGER, role="no token")[0] == 401
     assert ask("POST", "/jobs", TRIGGER, role="viewer")[0] == 403
     assert find_jobs(kit) == 0
 
 
-def test_two_searches_at_the_same_moment_tell_everybody_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
-    """Two jobs, two workers in processes of their own, and no key that keeps one of them away."""
+def test_two_concurrent_searches_send_each_reminder_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+    """Two jobs without a unique key, in two worker processes."""
     for _ in range(40):
         remind()
     for _ in range(2):
@@ -58,12 +58,12 @@ def test_two_searches_at_the_same_moment_tell_everybody_once(kit: Kit, stand_ins
     ):
         one.until(lambda: len(stand_ins.mails.mails) >= 40)
         one.until(lambda: len(kit.jobs("reminders.find", state="succeeded")) >= 2)
-        one.until(lambda: not [told for told in kit.deliveries() if told.state != "sent"])
+        one.until(lambda: not [delivery for delivery in kit.deliveries() if delivery.state != "sent"])
         assert one.stop() == other.stop() == 0
     assert len(stand_ins.mails.mails) == len(kit.deliveries()) == 40
 
 
-def test_two_crons_that_tick_fire_an_instant_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_two_cron_jobs_that_tick_fire_an_instant_once(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     """`sereno schedule tick` in two crontabs, with SERENO_SCHEDULER=false for the workers."""
     remind()
     kit.travel("5m")

@@ -1,4 +1,4 @@
-"""Reminders are found, told once, and say how they stand."""
+"""Reminders are found, sent once, and have a status."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,14 @@ import pytest
 from reminders import app as program
 from reminders.app import app, status
 from reminders.stand_ins import StandIns
-from reminders.tests.asking import sql
+from reminders.tests.clients import sql
 
 from sereno.testing.kit import Kit
 
 Remind = Callable[..., int]
 
 
-def test_a_due_reminder_is_told_once_however_often_it_is_looked_for(
-    kit: Kit, stand_ins: StandIns, remind: Remind
-) -> None:
+def test_a_due_reminder_is_sent_once_by_repeated_searches(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     number = remind()
     assert status(number) == "OVERDUE"
     for _ in range(3):
@@ -27,10 +25,10 @@ def test_a_due_reminder_is_told_once_however_often_it_is_looked_for(
     assert mail.parsed()["subject"] == "Reminder: inspect the lift"
     assert status(number) == "SENT"
     assert len(kit.jobs("reminders.find", state="succeeded")) == 3
-    assert not stand_ins.phones.sent, "who was reached by mail needs no SMS"
+    assert not stand_ins.phones.sent, "the mail was sent, so no SMS is needed"
 
 
-def test_what_is_not_due_waits(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_a_reminder_is_not_sent_before_its_due_date(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     number = remind(due="1 day")
     kit.travel("5m")
     kit.drain()
@@ -38,7 +36,7 @@ def test_what_is_not_due_waits(kit: Kit, stand_ins: StandIns, remind: Remind) ->
     assert not kit.deliveries()
 
 
-def test_a_reminder_that_is_moved_is_told_again(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
+def test_a_reminder_that_is_moved_is_sent_again(kit: Kit, stand_ins: StandIns, remind: Remind) -> None:
     number = remind()
     kit.travel("5m")
     kit.drain()
@@ -57,11 +55,13 @@ def test_many_are_found_batch_by_batch(kit: Kit, remind: Remind, monkeypatch: py
     kit.travel("5m")
     kit.drain()
     assert len(kit.jobs("reminders.find", state="succeeded")) == 3
-    assert {told.subject for told in kit.deliveries(channel="in_app") if told.state == "delivered"} == numbers
+    assert {
+        delivery.subject for delivery in kit.deliveries(channel="in_app") if delivery.state == "delivered"
+    } == numbers
     assert app.inbox.unread("ana") == 25
 
 
-def test_a_channel_that_does_not_exist_is_told_in_the_application(kit: Kit, remind: Remind) -> None:
+def test_an_unknown_channel_falls_back_to_the_inbox(kit: Kit, remind: Remind) -> None:
     number = remind(channel="fax")
     kit.travel("5m")
     kit.drain()
@@ -69,7 +69,7 @@ def test_a_channel_that_does_not_exist_is_told_in_the_application(kit: Kit, remi
     assert status(number) == "SENT"
 
 
-def test_a_channel_that_is_not_active_is_told_in_the_application(
+def test_an_inactive_channel_falls_back_to_the_inbox(
     kit: Kit, stand_ins: StandIns, remind: Remind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERENO_CHANNELS", "sms")
@@ -78,17 +78,15 @@ def test_a_channel_that_is_not_active_is_told_in_the_application(
     with kit.crash_worker("reminders.app:app") as worker:
         worker.until(lambda: status(number) == "SENT")
     assert not stand_ins.mails.mails
-    assert [(told.channel, told.state) for told in kit.deliveries()] == [("in_app", "delivered")]
+    assert [(delivery.channel, delivery.state) for delivery in kit.deliveries()] == [("in_app", "delivered")]
 
 
 @pytest.mark.parametrize(
     ("person", "title", "due"),
     [("ana", "", "now"), ("", "late", "now"), ("ana", "x" * 201, "now"), ("ana", "early", "-infinity")],
 )
-def test_a_reminder_that_nobody_could_tell_is_refused_where_it_is_written(
-    kit: Kit, person: str, title: str, due: str
-) -> None:
-    """It would be found again and again, and hold up the others of its batch."""
+def test_an_invalid_reminder_is_refused_on_insert(kit: Kit, person: str, title: str, due: str) -> None:
+    """It would be found again and again, and block the others of its batch."""
     statement = "insert into reminders.reminders (person, title, due_at) values (%s, %s, %s)"
     with pytest.raises(psycopg.errors.CheckViolation):
         sql(statement, person, title, due)

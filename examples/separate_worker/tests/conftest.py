@@ -17,10 +17,10 @@ from sereno.monitoring.verify import verify
 from sereno.testing.kit import Kit
 
 ORGANISATIONS = ("acme", "globex")
-# Only what never happens takes this long, also on a busy machine.
+# Seconds; long enough for a busy machine.
 PATIENCE = 60.0
-# Looking must not be most of the work.
-LOOK_EVERY = 0.1
+# Seconds between polls: polling must not use most of the machine.
+POLL_EVERY = 0.1
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def processes(kit: Kit, crm: Crm, tmp_path: Path) -> Iterator[Processes]:
 
 
 async def broken_promises() -> list[str]:
-    """What `sereno verify --all` finds."""
+    """Return what `sereno verify --all` finds."""
     proofs = await app.database.arun(verify(lease=app.settings.lease, window=None))
     assert proofs
     return [str(proof) for proof in proofs if not proof.holds]
 
 
 async def until(fact: Callable[[], Any | Awaitable[Any]]) -> Any:
-    """The first true answer; the CRM answers meanwhile."""
+    """Poll until the result is true and return it; the CRM keeps serving meanwhile."""
     end = time.monotonic() + PATIENCE
     while True:
-        answer = fact()
-        if isinstance(answer, Awaitable):
-            answer = await answer
-        if answer:
-            return answer
+        result = fact()
+        if isinstance(result, Awaitable):
+            result = await result
+        if result:
+            return result
         assert time.monotonic() < end, f"did not become true within {PATIENCE:g} s"
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_EVERY)

@@ -21,7 +21,7 @@ _LISTENS = re.compile(r"Uvicorn running on (http://\S+)")
 
 
 class Process(WorkerProcess):
-    """One of them. Killed, those that run its jobs die with it."""
+    """One process. Killing it also kills its children, which run its jobs."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
@@ -29,33 +29,33 @@ class Process(WorkerProcess):
             self._process = subprocess.Popen(command, env=environment, stdout=written, stderr=subprocess.STDOUT)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     @property
     def url(self) -> str:
         """Empty until it listens."""
-        assert self._process.poll() is None, self.said
-        found = _LISTENS.search(self.said)
+        assert self._process.poll() is None, self.output
+        found = _LISTENS.search(self.output)
         return found[1] if found else ""
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
     async def ended(self) -> int:
-        """Its exit code; whoever serves it meanwhile goes on."""
+        """Return the exit code; the event loop, and with it the CRM, keeps running meanwhile."""
         return await asyncio.to_thread(self._process.wait, PATIENCE)
 
     async def metrics(self) -> dict[str, Any]:
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
-            answer = await client.get(f"{self.url}/api/integrations/jobs/metrics")
-        answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
+            response = await client.get(f"{self.url}/api/integrations/jobs/metrics")
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
         return found
 
 
 class Processes:
-    """Starts them on the database and the schema of the test; what is left is killed at the end."""
+    """Starts processes on the database and schema of the test, and kills them at the end."""
 
     def __init__(self, app: Sereno, directory: Path) -> None:
         self._environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
@@ -65,7 +65,7 @@ class Processes:
         self._started = 0
 
     def start(self, **environment: str) -> Process:
-        """By its mode: an API, a monolith or a worker."""
+        """Start an API, a monolith or a worker, as the environment says."""
         given = {"SEPARATE_WORKER_PORT": "0", "SEPARATE_WORKER_RATE": "1000", "SERENO_POLL": "0.5"}
         self._started += 1
         log = self._directory / f"process-{self._started}.log"
@@ -75,7 +75,7 @@ class Processes:
         return process
 
     async def sereno(self, *words: str) -> tuple[int, str]:
-        """The command line; its exit code and what it printed."""
+        """Run a command of sereno; return its exit code and output."""
         command = [sys.executable, "-m", "sereno", *words]
         ran = await asyncio.to_thread(
             subprocess.run,

@@ -1,4 +1,4 @@
-"""What the jobs do, with a clock that is moved and a CRM that misbehaves."""
+"""The jobs, with a movable clock and a CRM with faults."""
 
 import httpx
 import pytest
@@ -21,7 +21,7 @@ async def lead(reference: str, organisation: str = "acme", email: str = "ada@exa
     return job.id
 
 
-async def asked(statement: bytes) -> object:
+async def scalar(statement: bytes) -> object:
     async with await connect() as connection:
         row = await (await connection.execute(statement)).fetchone()
     return row[0] if row else None
@@ -46,7 +46,7 @@ async def test_the_api_takes_a_lead_once_and_a_worker_passes_it_on(kit: Kit, crm
     kit.assert_enqueued(push_lead, times=1, tenant="acme")
     assert not (await kit.adrain()).failed
     assert sorted(request.path for request in crm.log) == ["/acme/leads", "/globex/leads"]
-    assert await asked(b"select count(*) from separate_worker.leads where pushed_at is not null") == 2
+    assert await scalar(b"select count(*) from separate_worker.leads where pushed_at is not null") == 2
 
 
 async def test_a_lead_and_its_job_are_written_together_or_not_at_all(kit: Kit) -> None:
@@ -58,10 +58,10 @@ async def test_a_lead_and_its_job_are_written_together_or_not_at_all(kit: Kit) -
     with pytest.raises(ConnectionResetError):
         await fail_after_it()
     assert kit.jobs() == []
-    assert await asked(b"select count(*) from separate_worker.leads") == 0
+    assert await scalar(b"select count(*) from separate_worker.leads") == 0
 
 
-async def test_a_crm_that_is_busy_broken_or_of_another_mind(kit: Kit, crm: Crm) -> None:
+async def test_a_crm_that_is_busy_broken_or_refuses(kit: Kit, crm: Crm) -> None:
     busy = await lead("form-1")
     crm.fault = "busy"
     await kit.adrain()
@@ -78,7 +78,7 @@ async def test_a_crm_that_is_busy_broken_or_of_another_mind(kit: Kit, crm: Crm) 
     assert crm.calls("leads-1") == 3
 
 
-async def test_the_cycle_takes_what_is_due_once_and_says_how_it_went(kit: Kit, crm: Crm) -> None:
+async def test_the_cycle_enqueues_due_leads_once_and_reports_its_run(kit: Kit, crm: Crm) -> None:
     await kit.adrain()
     empty = await metrics()
     assert (empty.last_run_at, empty.last_run_job_count, empty.last_run_error) == (None, None, None)
@@ -100,7 +100,7 @@ async def test_the_cycle_takes_what_is_due_once_and_says_how_it_went(kit: Kit, c
     assert crm.calls("follow-ups-1") == 1
 
 
-async def test_a_cycle_that_fails_says_why_and_the_next_one_finds_the_same_leads(kit: Kit, crm: Crm) -> None:
+async def test_a_failed_cycle_reports_its_error_and_the_next_one_finds_the_same_leads(kit: Kit, crm: Crm) -> None:
     await lead("form-1")
     await kit.adrain()
     async with await connect() as connection:
@@ -122,7 +122,7 @@ async def test_a_cycle_that_fails_says_why_and_the_next_one_finds_the_same_leads
     assert crm.calls("follow-ups-1") == 1
 
 
-async def test_prometheus_is_told_what_waits(kit: Kit) -> None:
+async def test_prometheus_metrics_show_waiting_jobs(kit: Kit) -> None:
     await lead("form-1")
     async with client() as http:
         text = (await http.get("/metrics")).text
@@ -131,17 +131,17 @@ async def test_prometheus_is_told_what_waits(kit: Kit) -> None:
     assert "separate_worker_has_leader 0.0" in text
 
 
-async def test_strangers_see_no_metrics(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remote_clients_without_a_token_see_no_metrics(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     far = httpx.ASGITransport(api, client=("192.0.2.7", 4711))
     async with httpx.AsyncClient(transport=far, base_url="http://test") as http:
         assert [(await http.get(path)).status_code for path in ("/metrics", "/api/integrations/jobs/metrics")] == [
             401
         ] * 2
-        # Nobody has made a token: the dashboard and its API are closed.
+        # No token exists: the dashboard and its API refuse every request.
         assert (await http.get("/sereno/api/v1/status")).status_code == 401
 
 
-async def test_the_show_begins(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_demo_sends_leads(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     async with demo.stage(app) as environment:
         monkeypatch.setattr(module, "settings", read(environment))
         await until(lambda: kit.jobs(push_lead))
@@ -149,4 +149,4 @@ async def test_the_show_begins(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> Non
         assert kit.jobs(push_lead, state="succeeded")
     assert demo.FAST.keys() <= app.schedules.declared.keys()
     sent = len(kit.jobs(push_lead))
-    assert await asked(b"select count(*) from separate_worker.leads") == sent
+    assert await scalar(b"select count(*) from separate_worker.leads") == sent

@@ -22,22 +22,22 @@ RHYTHM = {"JOB_RUNNER_INTERVAL_MS": "300"}
 
 
 class Traffic:
-    """Somebody who sends leads to whichever API is there, one after the other, and counts those that were accepted."""
+    """Sends leads to the current API, one after the other, and counts the accepted ones."""
 
     def __init__(self, api: Process) -> None:
         self.api = api
         self.accepted = 0
-        self.goes_on = True
+        self.running = True
         self._between_leads = asyncio.Lock()
 
     async def switch_to(self, api: Process) -> None:
-        """As a load balancer does it: the API before it has answered when this returns, and gets no more requests."""
+        """Switch like a load balancer: on return the previous API has responded and gets no more requests."""
         async with self._between_leads:
             self.api = api
 
     async def run(self) -> None:
         async with httpx.AsyncClient(timeout=30) as http:
-            while self.goes_on:
+            while self.running:
                 async with self._between_leads:
                     await self._send_one(http)
                 await asyncio.sleep(PAUSE)
@@ -52,18 +52,18 @@ class Traffic:
 
 @asynccontextmanager
 async def traffic(api: Process) -> AsyncIterator[Traffic]:
-    """It ends between two leads."""
+    """Send leads in the background; stop between two of them."""
     made = Traffic(api)
     sending = asyncio.create_task(made.run())
     try:
         yield made
     finally:
-        made.goes_on = False
+        made.running = False
         await sending
 
 
 async def ran_by(session: int) -> int:
-    """How many leads a worker process passed on in this life."""
+    """Return how many leads this worker session passed on."""
     async with await connect() as connection:
         found = await connection.execute(
             sql.SQL("select count(*) from {}.history where task = %s and session_id = %s").format(
@@ -76,18 +76,18 @@ async def ran_by(session: int) -> int:
 
 
 async def sessions(api: Process, number: int) -> list[int] | None:
-    """Who works, the oldest first, once they are so many."""
+    """Return the sessions of all workers, oldest first, once there are `number` of them."""
     found = [worker["session"] for worker in (await api.metrics())["workers"]]
     return sorted(found) if len(found) == number else None
 
 
-async def follow_everybody() -> None:
+async def make_follow_ups_due() -> None:
     async with await connect() as connection:
         await connection.execute("update separate_worker.leads set follow_up_at = now() where pushed_at is not null")
 
 
-async def everybody_who_was_due() -> set[int] | None:
-    """Leads, once each of them was followed up; from then on no cycle finds another."""
+async def leads_followed_up() -> set[int] | None:
+    """Return the due leads once all are followed up; from then on no cycle finds another."""
     async with await connect() as connection:
         query = "select id, followed_at from separate_worker.leads where follow_up_at <= now()"
         due = await (await connection.execute(query)).fetchall()
@@ -95,9 +95,9 @@ async def everybody_who_was_due() -> set[int] | None:
 
 
 async def everything_happened_once(kit: Kit, crm: Crm, leads: int) -> None:
-    """Each lead was passed on, and each that was due was followed up; nothing reached the CRM twice."""
+    """Check that each lead was passed on and each due one followed up, with one request each."""
     await until(lambda: len(kit.jobs(push_lead, state="succeeded")) >= leads)
-    followed = await until(everybody_who_was_due)
+    followed = await until(leads_followed_up)
     assert {(job.args["lead"], job.state) for job in kit.jobs(follow_up)} == {(lead, "succeeded") for lead in followed}
     wanted = {f"leads-{number}" for number in range(1, leads + 1)} | {f"follow-ups-{number}" for number in followed}
     assert sorted(request.headers["idempotency-key"] for request in crm.log) == sorted(wanted)
@@ -105,28 +105,28 @@ async def everything_happened_once(kit: Kit, crm: Crm, leads: int) -> None:
 
 
 async def test_from_a_monolith_to_a_separate_worker_without_a_gap(kit: Kit, crm: Crm, processes: Processes) -> None:
-    # Where we come from: one process does it all.
+    # Phase 0: one process does it all.
     monolith = processes.start(**RHYTHM, JOB_RUNNER_ENABLED="true")
     await until(lambda: monolith.url)
     async with traffic(monolith) as sending:
         (alone,) = await until(lambda: sessions(monolith, 1))
         await until(lambda: ran_by(alone))
-        # Phase 1: a worker beside it. Both work: that is no trouble, and no lock has to keep one of them idle.
+        # Phase 1: a worker beside it. Both run jobs; no lock keeps one of them idle.
         worker = processes.start(**RHYTHM, WORKER_MODE="1")
         _, beside = await until(lambda: sessions(monolith, 2))
         await until(lambda: ran_by(beside))
-        await follow_everybody()
-        # Phase 2: an API that runs no jobs takes over; the monolith is told to stop while it works.
+        await make_follow_ups_due()
+        # Phase 2: an API that runs no jobs takes over; the monolith gets TERM while it runs jobs.
         api = processes.start(**RHYTHM)
         await until(lambda: api.url)
         await sending.switch_to(api)
         monolith.terminate()
         await monolith.ended()
-        # Phase 3: jobs are done by the worker alone, and it keeps time.
+        # Phase 3: jobs are done by the worker alone, which is also the leading scheduler.
         assert await sessions(api, 1) == [beside]
         before = await ran_by(beside)
         await until(lambda: _moved(beside, before))
-        await follow_everybody()
+        await make_follow_ups_due()
         await until(lambda: _leads(api, worker))
     await everything_happened_once(kit, crm, sending.accepted)
     worker.terminate()
@@ -139,7 +139,7 @@ async def test_in_the_order_of_the_seed_jobs_wait_and_none_is_lost(kit: Kit, crm
         for number in range(20):
             await add_lead(connection, "acme", f"form-{number}", "ada@example.org")
         await until(lambda: crm.log)
-        # Its phase 1: nobody runs jobs any more.
+        # The seed's phase 1: no process runs jobs any more.
         monolith.terminate()
         await monolith.ended()
         for number in range(20, 40):
@@ -147,8 +147,8 @@ async def test_in_the_order_of_the_seed_jobs_wait_and_none_is_lost(kit: Kit, crm
     done = len(kit.jobs(push_lead, state="succeeded"))
     assert [job for job in kit.jobs(push_lead) if job.state == "running"] == []
     assert 0 < done <= 20
-    await follow_everybody()
-    # Its phase 2: a worker; or two, for good measure.
+    await make_follow_ups_due()
+    # The seed's phase 2: a worker; here two.
     for _ in range(2):
         processes.start(**RHYTHM, WORKER_MODE="1")
     await until(lambda: kit.jobs(follow_up))

@@ -1,4 +1,4 @@
-"""Real processes in each mode: what they do, what they say of themselves, and how they stop."""
+"""Real processes in each mode: their jobs, their metrics and their shutdown."""
 
 import asyncio
 import re
@@ -16,12 +16,12 @@ from separate_worker.tests.processes import Process, Processes
 from sereno import ConfigurationError
 from sereno.testing.kit import Kit
 
-# Each starts several processes, and other tests may want the machine at the same time.
+# Each test starts several processes, possibly on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 WORKER = {"WORKER_MODE": "1"}
 MONOLITH = {"JOB_RUNNER_ENABLED": "true"}
-# It ends itself with the signal that it was told to end by.
+# uvicorn re-raises the signal that stopped it.
 UVICORN_ENDS = (0, -15)
 _HEALTH = re.compile(r'"msg": "[^"]*:(\d+)[^"]*", "event": "health.started"')
 
@@ -42,7 +42,7 @@ async def leads(*references: str, organisation: str = "acme") -> list[int]:
         ({"WORKER_MODE": "1", "JOB_RUNNER_ENABLED": "true"}, True, True),
     ],
 )
-def test_the_environment_says_what_a_process_is(given: dict[str, str], is_worker: bool, runs_jobs: bool) -> None:
+def test_the_environment_selects_the_mode(given: dict[str, str], is_worker: bool, runs_jobs: bool) -> None:
     found = read(given)
     assert (found.is_worker, found.runs_jobs) == (is_worker, runs_jobs)
 
@@ -56,18 +56,18 @@ def test_the_environment_says_what_a_process_is(given: dict[str, str], is_worker
         {"JOB_RUNNER_INTERVAL_MS": "-5\x1b[31m"},
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, str]) -> None:
+def test_invalid_settings_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(given))):
         read(given)
 
 
-async def test_a_worker_that_may_not_work_does_not_start(processes: Processes) -> None:
+async def test_a_worker_with_jobs_disabled_does_not_start(processes: Processes) -> None:
     process = processes.start(WORKER_MODE="1", JOB_RUNNER_ENABLED="false")
     assert await process.ended() == 1
-    assert process.said.startswith("Error: WORKER_MODE=1 and JOB_RUNNER_ENABLED=false")
+    assert process.output.startswith("Error: WORKER_MODE=1 and JOB_RUNNER_ENABLED=false")
 
 
-async def test_an_api_runs_no_jobs_a_worker_does_and_all_doors_say_who(
+async def test_an_api_runs_no_jobs_a_worker_does_and_all_interfaces_name_it(
     kit: Kit, crm: Crm, processes: Processes
 ) -> None:
     api = processes.start()
@@ -75,11 +75,11 @@ async def test_an_api_runs_no_jobs_a_worker_does_and_all_doors_say_who(
     (job,) = await leads("form-1")
     found = await api.metrics()
     assert (found["workers"], found["lockedBy"], found["waiting"]) == ([], None, 1)
-    code, words = await processes.sereno("why", str(job))
-    assert (code, "no worker is alive" in words.lower()) == (0, True), words
+    code, text = await processes.sereno("why", str(job))
+    assert (code, "no worker is alive" in text.lower()) == (0, True), text
     assert (kit.job(job).state, crm.log) == ("ready", [])
     worker = processes.start(**WORKER, SERENO_HEALTH_PORT="0", SERENO_LOG_FORMAT="json")
-    await until(lambda: kit.job(job).state == "succeeded" and _HEALTH.search(worker.said))
+    await until(lambda: kit.job(job).state == "succeeded" and _HEALTH.search(worker.output))
     _, secret = await processes.sereno("token", "create", "me", "--role", "viewer")
     token = next(line for line in secret.splitlines() if line.startswith("srn_"))
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
@@ -92,8 +92,8 @@ async def test_an_api_runs_no_jobs_a_worker_does_and_all_doors_say_who(
         (session,) = (await http.get(f"{api.url}/sereno/api/v1/workers")).json()["items"]
 
         async def is_counted() -> bool:
-            """Every second, the process that runs jobs tells the one that answers."""
-            text = (await http.get(f"http://127.0.0.1:{_HEALTH.findall(worker.said)[0]}/metrics")).text
+            """The job process sends its counters to the health endpoint's process every second."""
+            text = (await http.get(f"http://127.0.0.1:{_HEALTH.findall(worker.output)[0]}/metrics")).text
             return 'task="separate_worker.push_lead"' in text
 
         await until(is_counted)
@@ -118,40 +118,40 @@ async def test_each_organisation_has_its_own_rate(kit: Kit, crm: Crm, processes:
     (other,) = await leads("form-1", organisation="globex")
     await until(lambda: kit.job(other).state == "succeeded" and kit.job(waiting[0]).state == "succeeded")
     assert [kit.job(job).state for job in waiting] == ["succeeded", "ready", "ready"]
-    _, words = await processes.sereno("why", str(waiting[1]))
-    assert "separate_worker.organisation" in words
-    assert "acme" in words
+    _, text = await processes.sereno("why", str(waiting[1]))
+    assert "separate_worker.organisation" in text
+    assert "acme" in text
     kit.travel("1h")
     await until(lambda: kit.job(waiting[1]).state == "succeeded")
     assert kit.job(waiting[2]).state == "ready"
-    # What an operator types, and everybody goes on.
+    # An operator resets the limit, and the last job runs.
     assert (await processes.sereno("limit", "reset", "separate_worker.organisation"))[0] == 0
     await until(lambda: kit.job(waiting[2]).state == "succeeded")
 
 
 @pytest.mark.parametrize("mode", [WORKER, MONOLITH], ids=["worker", "monolith"])
-async def test_told_to_stop_it_finishes_what_runs(
-    kit: Kit, crm: Crm, processes: Processes, mode: dict[str, str]
-) -> None:
+async def test_running_jobs_finish_after_term(kit: Kit, crm: Crm, processes: Processes, mode: dict[str, str]) -> None:
     process = processes.start(**mode)
     crm.open.clear()
     (job,) = await leads("form-1")
     await until(lambda: crm.log)
     process.terminate()
-    await until(lambda: ("no new jobs" if mode is WORKER else "Waiting for application shutdown") in process.said)
+    await until(lambda: ("no new jobs" if mode is WORKER else "Waiting for application shutdown") in process.output)
     (later,) = await leads("form-2")
     crm.open.set()
     assert await process.ended() in ((0,) if mode is WORKER else UVICORN_ENDS)
     assert (kit.job(job).state, kit.job(job).attempt) == ("succeeded", 1)
     assert crm.calls("leads-1") == 1
-    # It came too late, or just in time; it is not lost, and not done twice.
+    # It was enqueued during the shutdown: it may have run or not, but it is neither lost nor run twice.
     assert kit.job(later).state in ("ready", "succeeded")
     await kit.adrain()
     assert crm.calls("leads-2") == 1
     assert await broken_promises() == []
 
 
-async def test_what_does_not_finish_in_time_is_given_back_uncharged(kit: Kit, crm: Crm, processes: Processes) -> None:
+async def test_jobs_that_do_not_finish_in_time_are_released_without_a_failure(
+    kit: Kit, crm: Crm, processes: Processes
+) -> None:
     process = processes.start(**MONOLITH, SERENO_GRACE="0.2")
     crm.open.clear()
     (job,) = await leads("form-1")
@@ -169,7 +169,7 @@ async def test_what_does_not_finish_in_time_is_given_back_uncharged(kit: Kit, cr
     crm.open.set()
     await kit.adrain()
     assert kit.job(job).state == "succeeded"
-    # It was asked twice, as it must be when nobody knows whether the first call arrived, and did it once.
+    # Two requests, because the outcome of the first was unknown; one entry.
     assert (crm.calls("leads-1"), len(crm.entries)) == (2, 1)
     assert await broken_promises() == []
 

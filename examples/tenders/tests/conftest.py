@@ -1,4 +1,4 @@
-"""A world for each test: empty tables, the two sources and Expo on loopback, a clock to move."""
+"""Fixtures: empty tables, both sources and Expo on loopback, and a movable clock for each test."""
 
 import io
 import os
@@ -28,7 +28,7 @@ ANA, BEN, CYD = (f"ExponentPushToken[{name}]" for name in ("ana", "ben", "cyd"))
 
 @dataclass
 class World:
-    """The program, its partners, and what can be seen of it."""
+    """The program, its partners, and queries on their state."""
 
     kit: Kit
     authority: Authority
@@ -41,46 +41,46 @@ class World:
         return {"page": self.page, "api": self.api, "expo": self.expo}
 
     async def cycle(self) -> None:
-        """Two minutes pass: ingest, and what follows from it."""
+        """Move the clock by two minutes and run all jobs, ingest first."""
         self.kit.travel("2m")
         await self.kit.adrain()
 
     async def until_receipts(self) -> None:
-        """A quarter of an hour passes, and a minute for the cycle that reads them."""
+        """Move the clock until Expo has receipts, and by one more minute for the cycle that reads them."""
         for wait in ("16m", "1m"):
             self.kit.travel(wait)
             await self.kit.adrain()
 
     async def nights(self, count: int = 2) -> None:
-        """So many nights with their 03:17 and 03:47. What was moved in one is surely exported in the next."""
+        """Run `count` nights with their 03:17 and 03:47. Rows moved in one are exported in the next at the latest."""
         for _ in range(count):
             self.kit.travel("1d")
             await self.kit.adrain()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Of our tables, or of sereno's: its schema is written {sereno}."""
+        """Query our tables or sereno's; {sereno} stands for its schema."""
         with psycopg.connect(app.url) as connection:
             return connection.execute(query.format(sereno=app.settings.schema).encode(), values).fetchall()
 
     def tenders(self) -> dict[str, tuple[Any, ...]]:
-        """Region, amount, buyer and whether somebody was told, by code."""
+        """Return region, amount, buyer and `notified`, by code."""
         rows = self.rows("select code, region, amount, buyer, notified from tenders.tenders")
         return {code: tuple(rest) for code, *rest in rows}
 
-    def said(self, event: str) -> list[str]:
-        """Lines of the central log."""
+    def log_messages(self, event: str) -> list[str]:
+        """Return messages of the central log."""
         return [text for (text,) in self.rows("select message from {sereno}.logs where event = %s", event)]
 
     def pushed(self) -> list[tuple[str, str]]:
-        """(code, token) of every push that Expo took, sorted."""
+        """Return (code, token) of every push that Expo accepted, sorted."""
         return sorted((message["data"]["code"], message["to"]) for message in self.expo.accepted)
 
     def states(self) -> dict[str, str]:
-        """What became of the deliveries, by installation: the newest of each."""
+        """Return the state of the newest delivery of each installation."""
         return {each.recipient: each.state for each in self.kit.deliveries(published)}
 
     def check_promises(self) -> None:
-        """What `sereno verify --all` finds: nothing."""
+        """Check that `sereno verify --all` finds nothing."""
         broken = [proof for proof in app.database.run(verify(lease=app.settings.lease, window=None)) if not proof.holds]
         assert not broken
 
@@ -90,8 +90,8 @@ async def world(
     sereno_kit: Callable[[Sereno], Kit], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> AsyncIterator[World]:
     kit = sereno_kit(app)
-    # Up to when somebody asks for receipts, in the world before, which was later than this one.
-    app.notifications.dispatch._recorder._asking.clear()  # noqa: SLF001 - the kit empties tables, not memories
+    # The time of the next receipt poll, left by the test before, whose clock was later.
+    app.notifications.dispatch._recorder._asking.clear()  # noqa: SLF001 - the kit empties tables, not memory
     files = tmp_path.joinpath("archive").as_uri()
     app.override(archive_url=files)
     authority = Authority(kit.now)
@@ -114,13 +114,13 @@ async def world(
 
 @pytest.fixture
 def without_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started again and again read no certificates of the machine: nobody here speaks TLS."""
+    """Skip loading CA certificates in the many processes of a test: no connection uses TLS."""
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
 
 
 class Bucket:
-    """What lies there, seen without any code of sereno."""
+    """Reads the bucket without any code of sereno."""
 
     def __init__(self, name: str, environment: dict[str, str]) -> None:
         self.name = name
@@ -128,8 +128,8 @@ class Bucket:
             "s3",
             endpoint_url=environment["AWS_ENDPOINT_URL"],
             region_name=environment["AWS_REGION"],
-            aws_access_key_id="nobody",
-            aws_secret_access_key="nothing",  # noqa: S106 - it takes any
+            aws_access_key_id="any-key",
+            aws_secret_access_key="any-secret",  # noqa: S106 - moto accepts any
         )
 
     def bodies(self, kind: str, ending: str = ".parquet") -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The rules of the seed, as they can be seen from outside, whoever was killed and wherever."""
+"""The rules of the seed as observable from outside; they hold after any kill."""
 
 import hashlib
 import json
@@ -7,32 +7,32 @@ from tenders.app import published
 from tenders.tests.conftest import ANA, BEN, Bucket, World
 
 UNKNOWNS = "select key, unknowns from {sereno}.deliveries join {sereno}.recipients on recipients.id = recipient_id"
-LEFT = "select rows, dropped_at is not null from {sereno}.archive_batches where source = 'tenders.tenders'"
+ARCHIVED = "select rows, dropped_at is not null from {sereno}.archive_batches where source = 'tenders.tenders'"
 
 
 def publish(world: World) -> str:
-    """One that both phones want to hear of; its code."""
+    """Publish a tender that matches both phones; return its code."""
     return world.authority.publish(region="Biobío", amount=7_000_000)
 
 
 def hold_so_far(world: World, code: str) -> None:
-    """At any moment, also in the middle of everything."""
+    """Check the rules that hold at any moment, also between two steps."""
     registry = [found for (found,) in world.rows("select code from tenders.registry")]
-    tenders, left = world.tenders(), world.rows(LEFT)
-    # Who has claimed a code has written its tender, and nobody has written it twice.
+    tenders, archived = world.tenders(), world.rows(ARCHIVED)
+    # A claimed code has exactly one tender.
     assert registry in ([], [code])
-    assert len(tenders) + len(left) == len(registry)
+    assert len(tenders) + len(archived) == len(registry)
     deliveries = world.kit.deliveries(published)
     assert len({each.recipient for each in deliveries}) == len(deliveries) <= 2
     assert len(world.rows("select from {sereno}.events where type = %s", published.name)) <= 1
-    # Without a receipt, nobody says that somebody was told.
+    # No tender is notified before a receipt.
     if deliveries and "delivered" not in world.states().values():
         assert not any(notified for *_, notified in tenders.values())
-    _nobody_is_told_twice(world, code)
+    _no_unexplained_duplicate_push(world, code)
 
 
-def hold_when_told(world: World, code: str) -> None:
-    """The tender is there once, both phones were told, and a receipt says so."""
+def hold_when_notified(world: World, code: str) -> None:
+    """Check that the tender is stored once and receipts confirm both pushes."""
     hold_so_far(world, code)
     assert world.tenders() == {code: ("Biobío", 7_000_000, "Municipality 1", True)}
     assert world.states() == {"ana": "delivered", "ben": "delivered"}
@@ -41,9 +41,9 @@ def hold_when_told(world: World, code: str) -> None:
 
 
 def hold_when_archived(world: World, bucket: Bucket, code: str) -> None:
-    """All of it is in the archive, once, with a checksum that holds; the code is known for ever."""
+    """Check that all rows are archived once with matching checksums, and that the code stays in the registry."""
     hold_so_far(world, code)
-    assert world.rows(LEFT) == [(1, True)]
+    assert world.rows(ARCHIVED) == [(1, True)]
     assert not world.tenders()
     (row,) = bucket.rows("tenders.tenders")
     assert (row["code"], row["amount"], row["notified"]) == (code, 7_000_000, True)
@@ -51,14 +51,16 @@ def hold_when_archived(world: World, bucket: Bucket, code: str) -> None:
     for kind in ("tenders.tenders", "deliveries"):
         checksums = [hashlib.sha256(body).hexdigest() for body in bucket.bodies(kind)]
         described = [json.loads(body)["sha256"] for body in bucket.bodies(kind, ".json")]
-        noted = [sha256 for (sha256,) in world.rows("select sha256 from {sereno}.archive_files where kind = %s", kind)]
-        assert checksums == described == noted
+        recorded = [
+            sha256 for (sha256,) in world.rows("select sha256 from {sereno}.archive_files where kind = %s", kind)
+        ]
+        assert checksums == described == recorded
         assert len(checksums) == 1
     world.check_promises()
 
 
-def _nobody_is_told_twice(world: World, code: str) -> None:
-    """But where the delivery says that nobody knew what became of the first push."""
+def _no_unexplained_duplicate_push(world: World, code: str) -> None:
+    """Check that each push was sent once, plus once for each unknown outcome that its delivery counts."""
     unknowns = dict(world.rows(UNKNOWNS))
     for installation, token in (("ana", ANA), ("ben", BEN)):
         if installation in unknowns:

@@ -1,4 +1,4 @@
-"""Tenders of twelve months and deliveries of ninety days leave for S3; nothing is dropped before it was read back."""
+"""Tenders are archived to S3 after twelve months, deliveries after ninety days; rows are dropped after a read-back."""
 
 import hashlib
 
@@ -26,9 +26,7 @@ async def test_old_rows_become_verified_files(world: World, bucket: Bucket) -> N
     world.check_promises()
 
 
-async def test_a_file_is_dropped_from_the_database_only_after_its_grace_and_a_last_look(
-    world: World, bucket: Bucket
-) -> None:
+async def test_rows_are_dropped_only_after_the_grace_period_and_a_last_check(world: World, bucket: Bucket) -> None:
     world.authority.publish()
     await world.cycle()
     world.kit.travel("366d")
@@ -49,7 +47,7 @@ async def test_a_file_is_dropped_from_the_database_only_after_its_grace_and_a_la
     world.check_promises()
 
 
-async def test_what_is_archived_is_not_found_a_second_time(world: World, bucket: Bucket) -> None:
+async def test_an_archived_tender_is_not_ingested_a_second_time(world: World, bucket: Bucket) -> None:
     code = world.authority.publish()
     await world.cycle()
     world.kit.travel("366d")

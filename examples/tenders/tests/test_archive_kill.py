@@ -7,7 +7,7 @@ import pytest
 from tenders.stand_ins import Store
 from tenders.tests import rules
 from tenders.tests.conftest import Bucket, World
-from tenders.tests.house import House
+from tenders.tests.crash_runner import CrashRunner
 from tenders.tests.steps import TO_THE_ARCHIVE
 
 
@@ -20,11 +20,11 @@ async def test_killed_at_every_step_to_the_archive(
     await world.until_receipts()
     async with Store(os.environ["AWS_ENDPOINT_URL"]) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-        async with House(world.kit, world.partners | {"store": store}) as house:
-            await house.walk(TO_THE_ARCHIVE, lambda: rules.hold_so_far(world, code))
+        async with CrashRunner(world.kit, world.partners | {"store": store}) as runner:
+            await runner.walk(TO_THE_ARCHIVE, lambda: rules.hold_so_far(world, code))
             await world.nights(1)
             rules.hold_when_archived(world, bucket, code)
             await world.cycle()
             assert not world.tenders()
             assert len(world.pushed()) == 2
-            assert not house.unlisted()
+            assert not runner.unlisted()

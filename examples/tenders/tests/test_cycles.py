@@ -1,4 +1,4 @@
-"""What the seed promises, cycle by cycle."""
+"""The promises of the seed, cycle by cycle."""
 
 from datetime import datetime, time, timedelta
 
@@ -16,14 +16,14 @@ async def test_five_cycles_at_the_times_of_the_seed(world: World) -> None:
     rules = {row.key: row.rule for row in app.schedules.list()}
     assert rules == {
         "tenders.ingest": {"kind": "every", "interval": 120},
-        "sereno.sweep_post": {"kind": "every", "interval": 60},
+        "sereno.sweep_notifications": {"kind": "every", "interval": 60},
         "tenders.confirm": {"kind": "every", "interval": 60},
         "sereno.archive_move": {"kind": "cron", "expression": "17 3 * * *"},
         "sereno.archive_export": {"kind": "cron", "expression": "47 3 * * *"},
     }
 
 
-async def test_a_tender_is_found_told_and_confirmed(world: World) -> None:
+async def test_a_tender_is_ingested_announced_and_confirmed(world: World) -> None:
     code = world.authority.publish(region="Biobío", amount=7_000_000)
     await world.cycle()
     assert world.pushed() == [(code, ANA), (code, BEN)]
@@ -63,13 +63,13 @@ async def test_a_page_that_was_redesigned_counts_as_down(world: World) -> None:
         code = world.authority.publish()
         await world.cycle()
         assert list(world.tenders()) == [code]
-        assert world.said("tenders.source_down") == ["the page has no table of tenders"]
+        assert world.log_messages("tenders.source_down") == ["the page has no table of tenders"]
     finally:
         Page.layout = layout
 
 
 async def test_the_api_may_fail_without_blocking_the_page(world: World) -> None:
-    """The page knows no amounts: people are told all the same, once the API was asked often enough."""
+    """The page has no amounts: after the last retry of the API, the event is sent without them."""
     world.api.fault = "busy"
     code = world.authority.publish(region="Biobío", amount=7_000_000)
     await world.cycle()
@@ -82,17 +82,17 @@ async def test_the_api_may_fail_without_blocking_the_page(world: World) -> None:
     assert not world.kit.jobs(state="dead")
 
 
-async def test_an_api_that_is_silent_does_not_hold_up_the_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_api_does_not_delay_the_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "LISTS_WITHIN", 0.1)
     world.api.open.clear()
     code = world.authority.publish()
     await world.cycle()
-    assert world.said("tenders.source_down") == ["the API is too slow for its lists"]
+    assert world.log_messages("tenders.source_down") == ["the API is too slow for its lists"]
     assert world.pushed() == [(code, ANA)]
     world.api.open.set()
 
 
-async def test_details_that_come_late_are_told_and_kept(world: World) -> None:
+async def test_late_details_are_announced_and_stored(world: World) -> None:
     code = world.authority.publish(region="Metropolitana", amount=7_000_000)
     world.api.no_details = {code}
     await world.cycle()
@@ -116,7 +116,7 @@ async def test_both_sources_down_is_a_failure_and_the_next_cycle_starts_anew(wor
     assert world.pushed() == [(code, ANA)]
 
 
-async def test_what_was_published_before_midnight_or_during_an_outage_is_found(world: World) -> None:
+async def test_tenders_published_before_midnight_or_during_an_outage_are_found(world: World) -> None:
     await world.cycle()
     world.page.fault = "broken"
     before = world.authority.publish()
@@ -126,7 +126,7 @@ async def test_what_was_published_before_midnight_or_during_an_outage_is_found(w
     assert sorted(world.tenders()) == sorted([before, after])
 
 
-async def test_the_first_run_of_all_reads_what_was_published_yesterday(world: World) -> None:
+async def test_the_very_first_run_reads_yesterdays_list(world: World) -> None:
     world.page.fault = "broken"
     code = world.authority.publish()
     day = world.authority.tenders[-1]["day"]
@@ -135,7 +135,7 @@ async def test_the_first_run_of_all_reads_what_was_published_yesterday(world: Wo
     assert list(world.tenders()) == [code]
 
 
-async def test_nonsense_of_a_source_harms_nobody_else(world: World) -> None:
+async def test_invalid_items_do_not_affect_the_others(world: World) -> None:
     for code, title in (("1-1-LE26; drop table", "x"), ("9-9-LE26", ""), ("1" * 50, "x")):
         world.authority.publish()
         world.authority.tenders[-1] |= {"CodigoExterno": code, "Nombre": title}
@@ -148,7 +148,7 @@ async def test_nonsense_of_a_source_harms_nobody_else(world: World) -> None:
     assert world.expo.accepted
 
 
-async def test_only_those_who_want_it_are_told(world: World) -> None:
+async def test_only_matching_preferences_are_notified(world: World) -> None:
     elsewhere = world.authority.publish(region="Antofagasta", amount=9_000_000)
     small = world.authority.publish(region="Biobío", amount=1_000)
     wanted = world.authority.publish(region="Biobío", amount=9_000_000)
@@ -156,8 +156,8 @@ async def test_only_those_who_want_it_are_told(world: World) -> None:
     assert world.pushed() == sorted([(elsewhere, ANA), (small, ANA), (wanted, ANA), (wanted, BEN)])
 
 
-async def test_a_preference_counts_until_the_push_leaves(world: World) -> None:
-    """The seed asks again at dispatch: so does the last look before anything is sent."""
+async def test_a_preference_counts_until_the_push_is_sent(world: World) -> None:
+    """As in the seed, preferences are checked again right before sending."""
     world.expo.fault = "broken"
     world.authority.publish(region="Biobío", amount=9_000_000)
     await world.cycle()
@@ -190,7 +190,7 @@ async def test_a_dead_token_is_not_used_again_until_the_app_registers_it(world: 
     world.check_promises()
 
 
-async def test_a_push_is_tried_again_after_1_2_4_minutes_and_given_up_in_the_end(world: World) -> None:
+async def test_a_push_is_retried_after_1_2_4_minutes_and_dead_in_the_end(world: World) -> None:
     world.authority.publish()
     world.expo.fault = "broken"
     await world.cycle()

@@ -1,4 +1,4 @@
-"""What two sources know of one tender."""
+"""Validation of tenders, and the merge of two sources."""
 
 from datetime import datetime
 
@@ -17,12 +17,12 @@ def test_the_more_complete_record_wins_and_the_other_one_fills_its_gaps(pair: tu
     assert merge(*pair) == Tender("1-1-LE26", "A bridge", region="Biobío", buyer="Lota", amount=7)
 
 
-def test_there_is_one_for_each_code() -> None:
+def test_merged_has_one_tender_for_each_code() -> None:
     other = Tender("2-2-LE26", "A well")
     assert merged([BARE, other, OF_PAGE]) == [OF_PAGE, other]
 
 
-def test_what_is_read_can_be_stored_and_sent() -> None:
+def test_read_cleans_text_amount_and_time() -> None:
     made = read("1-1-LE26", "a\x00b\n c" + "d" * 500, region=" ", amount=float("nan"), closes="2026-11-20T15:00:00")
     assert made is not None
     assert (made.title[:5], len(made.title), made.region, made.amount) == ("a b c", LONGEST_TEXT, None, None)
@@ -30,5 +30,5 @@ def test_what_is_read_can_be_stored_and_sent() -> None:
 
 
 @pytest.mark.parametrize("code", ["", "a b", "1" * 41, "1-1\n", "../etc", "٣-1"])
-def test_what_is_no_code_is_no_tender(code: str) -> None:
+def test_an_invalid_code_is_no_tender(code: str) -> None:
     assert read(code, "A bridge") is None

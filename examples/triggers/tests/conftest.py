@@ -22,13 +22,13 @@ from triggers.install import install
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
-# Processes start slowly on a busy machine; only what never happens takes this long.
+# Seconds; processes start slowly on a busy machine.
 PATIENCE = 90.0
 
 
 @pytest.fixture
 def login() -> str:
-    """Logins belong to the whole server: each test has its own."""
+    """A name per test: roles are shared by all databases of a server."""
     return f"triggers_{uuid.uuid4().hex[:12]}"
 
 
@@ -49,20 +49,20 @@ def kit(sereno_kit: Callable[[Sereno], Kit], login: str, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def ask(kit: Kit) -> Iterator[Ask]:
-    """SQL as the dairy's own people write it; `sereno.` means the schema of the test."""
+    """Return a function that runs SQL; `sereno.` is replaced by the schema of the test."""
     with psycopg.connect(app.url, autocommit=True) as connection:
 
-        def asked(query: str, *values: Any) -> list[tuple[Any, ...]]:
+        def query_rows(query: str, *values: Any) -> list[tuple[Any, ...]]:
             text = query.replace("sereno.", f"{app.settings.schema}.")
             found = connection.execute(text.encode(), values or None)
             return found.fetchall() if found.description else []
 
-        yield asked
+        yield query_rows
 
 
 @pytest.fixture
 def all_is_well(kit: Kit) -> Callable[[], None]:
-    """What `sereno verify` asks."""
+    """Return a function that checks that `sereno verify` finds nothing."""
 
     def well() -> None:
         broken = [proof for proof in app.database.run(verify(lease=app.settings.lease)) if not proof.holds]
@@ -72,12 +72,12 @@ def all_is_well(kit: Kit) -> Callable[[], None]:
 
 
 def real_worker(kit: Kit) -> AbstractContextManager[WorkerProcess]:
-    """`sereno worker`; nothing of it is left afterwards."""
+    """Run `sereno worker`; all its processes are ended afterwards."""
     return kit.crash_worker("triggers.app:app")
 
 
 def command(*words: str) -> "subprocess.CompletedProcess[str]":
-    """`sereno …`, on the database and the schema of the test."""
+    """Run `sereno …` on the database and schema of the test."""
     environment = {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     line = [sys.executable, "-m", "sereno", *words]

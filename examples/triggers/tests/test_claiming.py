@@ -1,4 +1,4 @@
-"""The seed's own procedures for claiming and reporting, for a worker in another language that is on the way out."""
+"""The seed's own procedures for claiming and reporting, for a legacy worker in another language."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ Node = psycopg.Connection[tuple[object, ...]]
 
 @pytest.fixture
 def nodes(kit: Kit, ask: Ask, login: str) -> Iterator[tuple[Node, Node]]:
-    """Two workers in another language, whose login may call the four functions and what is on the list."""
+    """Two workers in another language, whose login may call the four functions and the procedures on the list."""
     ask("insert into triggers.allowed_procedures values ('triggers', 'close_day'), ('triggers', 'not_there')")
     rights = sql.SQL(
         "grant execute on function triggers.open_worker, triggers.claim_due_triggers, triggers.renew_lease, "
@@ -35,7 +35,7 @@ def open_worker(node: Node) -> object:
 
 
 def due(kit: Kit, plants: tuple[str, ...] = ("norte",)) -> None:
-    """A trigger for each plant, for the queue of the other language; and its instant has come."""
+    """Add a trigger for each plant on the queue triggers-sql, and let it fire."""
     for plant in plants:
         job = close_day.using(queue="triggers-sql").job(plant=plant, night="2026-11-01")
         app.schedules.upsert(f"triggers.close:{plant}", job, Every("1h"))
@@ -72,7 +72,7 @@ def test_two_workers_never_get_the_same_run(kit: Kit, nodes: tuple[Node, Node]) 
         return len(claimed) >= 3
 
     kit.until(all_are_claimed)
-    # Whoever asks once more is given nothing.
+    # A further claim returns nothing.
     all_are_claimed()
     assert len(claimed) == len(set(claimed)) == 3
 
@@ -80,7 +80,7 @@ def test_two_workers_never_get_the_same_run(kit: Kit, nodes: tuple[Node, Node]) 
 def test_a_worker_that_lost_its_lease_changes_nothing(
     kit: Kit, nodes: tuple[Node, Node], ask: Ask, all_is_well: Callable[[], None]
 ) -> None:
-    """It was frozen in the middle of the procedure; somebody else has the run by now."""
+    """It was frozen inside the procedure; another worker has the run by now."""
     stale, fresh = nodes
     session = open_worker(stale)
     due(kit)

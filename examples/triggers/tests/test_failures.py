@@ -1,4 +1,4 @@
-"""A procedure that fails: tried again later and later, disabled at the end, and enabled when it is mended."""
+"""A procedure that fails: retried with backoff, disabled at the end, and enabled again."""
 
 from datetime import timedelta
 
@@ -14,12 +14,12 @@ KEY = "triggers.settle"
 
 @pytest.fixture
 def failing(kit: Kit) -> None:
-    """Each ten minutes, and there is no price: it fails whenever it is called."""
+    """A trigger every ten minutes that always fails: there is no price."""
     app.schedules.upsert(KEY, settle_month.job(month="2026-10-01"), Every("10m"), disable_after=1)
 
 
 def fail_to_the_end(kit: Kit, ask: Ask) -> list[timedelta]:
-    """Until nothing waits any more; how long after each failure it was to be tried again."""
+    """Run until no retry is left; return the delays between failure and retry."""
     waits: list[timedelta] = []
     kit.travel("10m")
     kit.drain()
@@ -28,7 +28,7 @@ def fail_to_the_end(kit: Kit, ask: Ask) -> list[timedelta]:
         waits.append(waiting[0].run_at - failed_at)
         kit.travel_to_next()
         kit.drain()
-    # The scheduler hears of the dead letter with its next look.
+    # The scheduler sees the dead letter at its next tick.
     kit.drain()
     return waits
 
@@ -65,8 +65,8 @@ def test_it_is_enabled_again_and_counts_its_failures_afresh(kit: Kit, ask: Ask, 
     assert len(fail_to_the_end(kit, ask)) == MAX_RETRIES
 
 
-def test_a_run_that_died_is_sent_back_to_work(kit: Kit, ask: Ask) -> None:
-    """Of a trigger that fires once there is no next time: the dead letter is what is left, and it is kept whole."""
+def test_a_dead_run_can_be_retried(kit: Kit, ask: Ask) -> None:
+    """Of a trigger that fires once there is no next time: the dead letter is retained and can be retried."""
     app.schedules.upsert(KEY, settle_month.job(month="2026-10-01"), Once(kit.now() + timedelta(minutes=10)))
     fail_to_the_end(kit, ask)
     ask("insert into triggers.prices values ('2026-10-01', 48)")
@@ -77,7 +77,7 @@ def test_a_run_that_died_is_sent_back_to_work(kit: Kit, ask: Ask) -> None:
     assert ask("select job from triggers.settlements") == [(dead.id,)]
 
 
-def test_every_try_is_in_the_history_and_so_is_what_was_skipped(kit: Kit, ask: Ask, failing: None) -> None:
+def test_every_attempt_and_every_skipped_instant_is_in_the_history(kit: Kit, ask: Ask, failing: None) -> None:
     fail_to_the_end(kit, ask)
     runs = ask(
         "select attempt, status, error like '%%no price%%' from triggers.event_trigger_runs "
@@ -85,6 +85,6 @@ def test_every_try_is_in_the_history_and_so_is_what_was_skipped(kit: Kit, ask: A
         KEY,
     )
     assert runs == [*((number, "retry", True) for number in range(1, 1 + MAX_RETRIES)), (1 + MAX_RETRIES, "dead", True)]
-    # While it waited for a retry, its next instants came: none of them is lost without a word.
+    # Instants that came while it waited for a retry are recorded as skipped.
     skipped = ask("select distinct status, error from triggers.event_trigger_runs where attempt is null")
     assert skipped == [("skipped", "overlap")]

@@ -18,7 +18,7 @@ JUST_BEATEN = "select 1 from sereno.sessions where state = 'alive' and lease_unt
 def test_a_procedure_may_take_longer_than_the_lease(
     kit: Kit, ask: Ask, all_is_well: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The heartbeat keeps it, while another worker waits for leases that run out."""
+    """The heartbeat renews the lease, while another worker waits for expired leases."""
     monkeypatch.setenv("SERENO_LEASE", "30")
     monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
     ask("insert into triggers.tanks values ('norte', 'a', true)")
@@ -39,13 +39,13 @@ def test_a_procedure_may_take_longer_than_the_lease(
 
 
 def test_a_worker_is_killed_while_a_procedure_runs(kit: Kit, ask: Ask, all_is_well: Callable[[], None]) -> None:
-    """What it had committed stays, what it had not is done by the next attempt, and nothing is done twice."""
+    """Committed tanks stay, the next attempt counts the rest, and no tank is counted twice."""
     ask("insert into triggers.tanks values ('norte', 'a', false), ('norte', 'b', true)")
     job = recount_tanks.enqueue(plant="norte")
     with real_worker(kit) as worker:
         worker.until(lambda: ask(COUNTED) == [("a", 1)], PATIENCE)
         worker.kill()
-    # The database notices that nobody listens any more, and ends the statement.
+    # The database notices that the client is gone, and ends the statement.
     kit.until(lambda: ask(CALLS) == [], PATIENCE)
     ask("update triggers.tanks set filling = false")
     kit.lose_leases()
@@ -73,8 +73,8 @@ WITNESS = """
 def test_two_workers_two_schedulers_and_the_leader_is_killed(
     kit: Kit, ask: Ask, login: str, all_is_well: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No instant fires twice, none is lost, and of one plant never two run at once: two triggers share its key."""
-    # What the killed one had is back after so long; the other one keeps its own, also on a busy machine.
+    """No instant fires twice, none is lost, and two triggers with the same plant never run at once."""
+    # Seconds until the killed worker's jobs are released; long enough for the other's heartbeat on a busy machine.
     monkeypatch.setenv("SERENO_LEASE", "20")
     monkeypatch.setenv("SERENO_HEARTBEAT", "0.5")
     ask(WITNESS.replace("{login}", login))

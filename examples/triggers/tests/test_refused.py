@@ -1,4 +1,4 @@
-"""What is not on the list does not run, and what a trigger brings is never more than values."""
+"""Procedures that are not on the list do not run, and arguments of a trigger are only ever values."""
 
 import asyncio
 from datetime import date
@@ -21,8 +21,8 @@ def _milk(ask: Ask) -> None:
     ask("insert into triggers.readings values ('norte', 'a', 10, '2020-01-01')")
 
 
-def test_what_nobody_has_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
-    """It exists, it is in the code, a trigger names it: its run is dead, and says how it would be allowed."""
+def test_a_procedure_that_is_not_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
+    """It exists, is declared, and a trigger names it: its run is dead, and the reason names the command to allow it."""
     app.schedules.upsert("triggers.purge", purge_readings.job(before="2026-01-01"), Every("1h"), disable_after=1)
     kit.travel("1h")
     (dead,) = kit.drain().failed
@@ -34,10 +34,10 @@ def test_what_nobody_has_allowed_does_not_run(kit: Kit, ask: Ask) -> None:
 
 
 def test_the_list_alone_is_not_enough(kit: Kit, ask: Ask) -> None:
-    """The login must have the right, too: whoever can write the list cannot give rights."""
-    said = command("procedure", "allow", "triggers.purge_readings")
-    assert said.returncode != 0
-    assert "the login for procedures may not call triggers.purge_readings" in said.stderr
+    """The login needs the privilege, too: write access to the list does not grant it."""
+    result = command("procedure", "allow", "triggers.purge_readings")
+    assert result.returncode != 0
+    assert "the login for procedures may not call triggers.purge_readings" in result.stderr
     board = procedures.ProcedureBoard(app.settings, lambda: app.url)
     for name in ("pg_catalog.pg_read_file", f"{app.settings.schema}.enqueue", 'triggers."x; drop table jobs; --"'):
         with pytest.raises(Refused):
@@ -74,8 +74,8 @@ def test_parameters_that_do_not_fit_end_the_run_before_it_begins(
     assert ask("select 1 from triggers.closed_days") == []
 
 
-def test_what_a_key_is_made_of_is_looked_at_even_before(kit: Kit) -> None:
-    """The plant is the concurrency key: a list is no key, and no job is made of it."""
+def test_an_invalid_concurrency_key_is_refused_at_enqueue(kit: Kit) -> None:
+    """The plant is the concurrency key: a list is not a valid key, and no job is created."""
     with pytest.raises(InvalidArguments):
         close_day.enqueue(plant=["norte"], night="2026-11-01")
     assert kit.jobs() == []
@@ -89,7 +89,7 @@ def test_hostile_text_is_text(kit: Kit, ask: Ask) -> None:
 
 
 def test_a_procedure_cannot_reach_what_its_login_cannot(kit: Kit, ask: Ask) -> None:
-    """The body is somebody's code: what it may do is what the login may do, and that is little."""
+    """The body of a procedure is untrusted: it has only the privileges of the login."""
     ask(
         "create or replace procedure triggers.refresh_stock(plant text, planned_at timestamptz) language plpgsql as "
         "$$ begin reset role; delete from triggers.readings; end $$"

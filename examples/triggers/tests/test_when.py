@@ -1,4 +1,4 @@
-"""Once, every so often by the clock, by cron in a time zone; also on the days when that clock is turned."""
+"""Once, at aligned intervals, and by cron in a time zone, also on days of clock changes."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_every_300_seconds_by_the_clock_without_drift(kit: Kit, ask: Ask) -> Non
 
 
 def test_an_outage_is_one_run_for_stock_and_one_a_night_for_the_books(kit: Kit, ask: Ask) -> None:
-    """Nobody was there for three days."""
+    """No scheduler ran for three days."""
     ask("insert into triggers.readings select 'norte', 'a', 10 from generate_series(1, 3)")
     asyncio.run(add_first_triggers(app))
     kit.travel("3d")
@@ -71,7 +71,7 @@ def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callab
     instants = [at for (at,) in ask("select planned_at from sereno.fires where job_id is not null order by 1")]
     assert instants == [
         spring - timedelta(days=1) + timedelta(hours=1, minutes=30),
-        spring + timedelta(hours=1),  # 02:30 is not there: at 03:00, the first moment after the gap
+        spring + timedelta(hours=1),  # 02:30 does not exist: at 03:00, the first moment after the gap
         spring + timedelta(days=1, minutes=30),
         autumn - timedelta(days=1) + timedelta(minutes=30),
         autumn + timedelta(minutes=30),  # 02:30 comes twice: the first one
@@ -83,6 +83,6 @@ def test_the_clock_goes_forward_and_back(kit: Kit, ask: Ask, all_is_well: Callab
 
 
 def last_sunday(year: int, month: int) -> datetime:
-    """Of a month of 31 days; where it begins in UTC."""
+    """Return the start in UTC of the last Sunday of a month of 31 days."""
     days = [datetime(year, month, day, tzinfo=UTC) for day in range(25, 32)]
     return next(day for day in days if day.strftime("%A") == "Sunday")

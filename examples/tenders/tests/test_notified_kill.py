@@ -4,7 +4,7 @@ import pytest
 
 from tenders.tests import rules
 from tenders.tests.conftest import World
-from tenders.tests.house import House
+from tenders.tests.crash_runner import CrashRunner
 from tenders.tests.steps import TO_THE_FLAG
 
 
@@ -13,10 +13,10 @@ from tenders.tests.steps import TO_THE_FLAG
 async def test_killed_at_every_step_from_the_event_to_the_flag(world: World) -> None:
     code = rules.publish(world)
     world.kit.travel("2m")
-    async with House(world.kit, world.partners) as house:
-        await house.walk(TO_THE_FLAG, lambda: rules.hold_so_far(world, code))
-        rules.hold_when_told(world, code)
+    async with CrashRunner(world.kit, world.partners) as runner:
+        await runner.walk(TO_THE_FLAG, lambda: rules.hold_so_far(world, code))
+        rules.hold_when_notified(world, code)
         await world.cycle()
-        # Twice it was killed when Expo had the push, and nothing was written yet.
+        # It was killed twice after Expo had the push and before the ticket was written.
         assert len(world.pushed()) == 2 * 3
-        assert not house.unlisted()
+        assert not runner.unlisted()

@@ -10,9 +10,9 @@ from triggers.tests.conftest import PATIENCE, Ask, command, real_worker
 
 
 def trigger(*words: str) -> None:
-    """`sereno schedule …` as a person types it."""
-    said = command("schedule", *words)
-    assert said.returncode == 0, said.stderr
+    """Run `sereno schedule …`."""
+    result = command("schedule", *words)
+    assert result.returncode == 0, result.stderr
 
 
 def test_added_changed_paused_resumed_and_removed_with_no_deployment(kit: Kit, ask: Ask) -> None:
@@ -31,16 +31,16 @@ def test_added_changed_paused_resumed_and_removed_with_no_deployment(kit: Kit, a
         worker.until(lambda: app.schedules.get("triggers.stock:sur").fired > paused.fired, PATIENCE)
         trigger("delete", "triggers.stock:sur")
     assert ask("select 1 from sereno.schedules where key = 'triggers.stock:sur'") == []
-    # Who did what is in the audit, and the runs stay.
+    # The actions are in the audit log, and the runs stay in the history.
     actions = {action for (action,) in ask("select action from sereno.audit where action like 'schedule.%%'")}
     assert {"schedule.pause", "schedule.resume", "schedule.delete"} <= actions
     assert ask("select 1 from sereno.history where task = 'triggers.refresh_stock' and state = 'succeeded'")
 
 
-def test_a_trigger_that_makes_no_sense_is_refused_before_it_is_written(kit: Kit) -> None:
-    said = command("schedule", "add", "triggers.x", "--task", "triggers.drop_everything", "--every", "5m", "-a", APP)
-    assert said.returncode != 0
-    assert "triggers.drop_everything" in said.stderr
+def test_an_invalid_trigger_is_refused_before_it_is_stored(kit: Kit) -> None:
+    result = command("schedule", "add", "triggers.x", "--task", "triggers.drop_everything", "--every", "5m", "-a", APP)
+    assert result.returncode != 0
+    assert "triggers.drop_everything" in result.stderr
     for rule in (Cron("0 25 * * *"), Cron("0 2 * * *", tz="Europe/Lactiber"), Every("0s")):
         with pytest.raises(InvalidSchedule):
             app.schedules.upsert("triggers.x", refresh_stock.job(plant="norte"), rule)

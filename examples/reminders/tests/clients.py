@@ -1,4 +1,4 @@
-"""What tests ask: the server, the database, and commands of sereno."""
+"""Clients for tests: the server's API, the database, and the commands of sereno."""
 
 import json
 import os
@@ -13,23 +13,23 @@ from reminders.app import app
 from sereno.access.operations import create
 
 
-class Ask:
-    """Asks the server, with the token of a role."""
+class ApiClient:
+    """Calls the server's API with the token of a role."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._tokens = {role: app.database.run(create(role, role)).secret for role in ("viewer", "operator")}
 
     def __call__(self, method: str, path: str, body: object = None, *, role: str = "operator") -> tuple[int, Any]:
-        """The status and the answer."""
+        """Return the status and the decoded body."""
         headers = {"Content-Type": "application/json"}
         if role in self._tokens:
             headers["Authorization"] = f"Bearer {self._tokens[role]}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}/api/v1{path}", data, headers, method=method)  # noqa: S310 - ours
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - ours
-                return answer.status, json.load(answer)
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - ours
+                return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
@@ -46,6 +46,6 @@ def sereno(*words: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """For a process that works on the same schema."""
+    """Return the environment of a process on the same schema."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "SERENO_DATABASE_URL": app.url, "SERENO_SCHEMA": app.settings.schema, "PYTHONPATH": path}
