@@ -8,7 +8,7 @@ from callbacks import app, check_callbacks
 from sereno import Channel
 from sereno.channels.contract import Exchange, Message
 from sereno.channels.twilio import Twilio
-from sereno.notifications.deliveries.delivery import Outcome, Sent, Unknown
+from sereno.channels.outcome import Outcome, Sent, Unknown
 from sereno.testing.twilio import TwilioProvider
 
 

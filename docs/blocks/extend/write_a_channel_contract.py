@@ -3,7 +3,7 @@ from typing import Any
 
 from sereno import Channel, Rate
 from sereno.channels.contract import Callback, Exchange, Message
-from sereno.notifications.deliveries.delivery import Outcome, Receipt
+from sereno.channels.outcome import Outcome, Receipt
 
 
 # the block of the page
