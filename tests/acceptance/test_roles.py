@@ -232,7 +232,7 @@ def test_every_endpoint_works_under_the_server_role(app: Sereno, ann: Things, ro
     for command in commands:
         answered = sereno(roles.url("server"), *command.split())
         assert answered.exit_code == 0, (command, answered.output)
-    assert f"{roles.name('server')} is no superuser" in sereno(roles.url("server"), "doctor").output
+    assert f"{roles.name('server')} is not a superuser" in sereno(roles.url("server"), "doctor").output
 
 
 def test_a_read_only_server_needs_only_read_privileges(
