@@ -158,7 +158,7 @@ def test_invalid_declarations_are_refused_when_declared(app: Sereno) -> None:
         @app.schedule(Cron("61 * * * *"))
         def wrong() -> None: ...
 
-    with pytest.raises(ConfigurationError, match="never overlaps itself"):
+    with pytest.raises(ConfigurationError, match="cannot overlap itself"):
         app.cycle(Every("1m"), overlap="allow")
 
     @app.cycle(Every("1m"), key="k")

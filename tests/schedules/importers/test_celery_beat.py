@@ -276,7 +276,7 @@ def test_differences_are_noted(beat: psycopg.Connection) -> None:
     assert note is not None
     assert note.startswith("was disabled in celery-beat; its priority")
     assert "its priority 200 is not imported" in note
-    assert "exchange, headers left out" in note
+    assert "exchange, headers not imported" in note
     assert "the clock of Europe/Berlin changes on" in note
     assert "here it runs right after the gap" in note
     assert len(note) <= 500

@@ -170,7 +170,7 @@ def test_invalid_orders_are_refused_at_once(cold: Sereno, ask: Ask, connection: 
         ("restore", {"kind": "jobs"}, "from and to"),
         ("restore", {"kind": "jobs", "ids": ["x"]}, "is a number"),
         ("restore", {"kind": "jobs", "ids": [1], "from": "2026-01-01T00:00:00Z"}, "not both"),
-        ("restore", {"kind": "attempts", "ids": [1]}, "there are jobs"),
+        ("restore", {"kind": "attempts", "ids": [1]}, "it has jobs"),
         ("restore", {"kind": "a\x00b", "ids": [1]}, ""),
         ("restore", {"kind": "jobs", "ids": [1], "for": "0s"}, ""),
         ("restore", {"kind": "jobs", "ids": [1], "for": "20y"}, ""),
