@@ -214,7 +214,7 @@ def test_invalid_filters_are_ignored(get: Get, told: Told, params: dict[str, str
 
 def test_one_delivery_has_an_explanation(get: Get, told: Told) -> None:
     page = get("deliveries", delivery=told.deliveries["fails pager"]).text
-    assert "it failed for good" in page
+    assert "it failed permanently" in page
     assert "too_big" in page
     assert "<img" not in page
     assert "ana@shop.example" not in page
