@@ -86,7 +86,7 @@ def test_3_no_database_and_none_is_created(process: Process, tmp_path: Path) -> 
 def test_3_bad_settings_and_applications(process: Process, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("app = 7\n")
     for words, message in (
-        (["--schema", "No Schema"], "small letters"),
+        (["--schema", "No Schema"], "lower-case letters"),
         (["-a", "nowhere:app"], "no module named 'nowhere'"),
         (["-a", "missing.py"], "no such file: missing.py"),
         (["-a", "shop:app"], "is a int, not a Sereno"),

@@ -29,7 +29,7 @@ def test_role_names_follow_the_schema_or_the_prefix(sereno: Command) -> None:
         (["--roles", "print", "--check"], 2, "choose one"),
         (["--roles", "print", "--sql"], 2, "choose one"),
         (["--roles", "drop"], 2, "print"),
-        (["--roles", "print", "--prefix", "Shop"], 3, "small letters"),
+        (["--roles", "print", "--prefix", "Shop"], 3, "lower-case letters"),
     ],
 )
 def test_invalid_arguments_are_refused(sereno: Command, arguments: list[str], code: int, words: str) -> None:
