@@ -493,7 +493,7 @@ async def test_options_of_a_schedule_change_are_checked_first(
     async with app.working({"default": 1}):
         found = await _over(app, number)
     assert (found.state, found.done) == ("failed", 0)
-    assert "which is past" in str(found.error)
+    assert "which is past: give a later moment" in str(found.error)
 
 
 # Deliveries

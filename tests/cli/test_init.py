@@ -175,7 +175,7 @@ def test_8_an_existing_file_is_never_overwritten(sereno: Command, tmp_path: Path
     (project / "tests" / "test_jobs.py").symlink_to(tmp_path / "elsewhere.py")
     refused = sereno("init", "shop")
     assert refused.exit_code == 8
-    assert "shop has README.md, tests/test_jobs.py already" in refused.stderr
+    assert "shop already has README.md, tests/test_jobs.py;" in refused.stderr
     assert contents(project) == {"README.md": b"mine"}
     assert not (tmp_path / "elsewhere.py").exists()
 
@@ -197,7 +197,7 @@ def test_8_nothing_is_written_through_a_symlink(sereno: Command, tmp_path: Path,
         (tmp_path / "shop" / "shop").symlink_to(tmp_path / "elsewhere")
     refused = sereno("init", "shop")
     assert refused.exit_code == 8
-    assert "has shop already" in refused.stderr
+    assert "already has shop;" in refused.stderr
     assert [path.name for path in (tmp_path / "shop").iterdir()] == ["shop"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

@@ -324,7 +324,7 @@ async def test_an_error_after_the_handlers_own_commit_changes_nothing(
     async def work(ctx: Context) -> None:
         async with ctx.transaction():
             pass
-        with pytest.raises(ConfigurationError, match="already settled it"):
+        with pytest.raises(ConfigurationError, match="has already settled it"):
             ctx.transaction()
         raise ValueError("too late")
 
