@@ -79,10 +79,10 @@ async def test_a_named_recipient_who_gets_nothing_has_a_skipped_delivery(
         await published.anotify(Tender("T1"), to=["off", "other", "none", "new"])
         await auntil(lambda: len(states()) == 4)
     assert states() == [
+        ("new", "pager", "skipped", "no active address"),
         ("none", "pager", "skipped", "no active address"),
         ("off", "pager", "skipped", "preference off"),
         ("other", "pager", "skipped", "condition"),
-        ("new", "pager", "skipped", "no active address"),
     ]
     assert pager.sent == []
 

@@ -161,7 +161,7 @@ async def test_failover_sends_only_messages_that_were_certainly_not_accepted(
 
 
 def test_a_failover_needs_two_providers_of_one_channel() -> None:
-    with pytest.raises(ConfigurationError, match="pager and phone are two"):
+    with pytest.raises(ConfigurationError, match="needs two providers of one channel, not pager and phone"):
         Failover(Pager(), Phone())
 
 
