@@ -157,7 +157,7 @@ def test_the_jobs_of_a_kind_are_found_by_an_index(connection: psycopg.Connection
     connection.execute("analyze sereno.jobs")
     connection.execute("set enable_seqscan = off; set enable_bitmapscan = off")
     wanted = JobFilter(states=["dead"], fingerprint="abc").params() | {"after": 0, "limit": 1000}
-    matching = plan(connection, "access/audit", "matching", wanted)["Plans"][0]
+    matching = plan(connection, "jobs/bulk_selection", "matching", wanted)["Plans"][0]
     (found,) = accesses(matching, "history_dead")
     assert (found.by, found.bounded) == ("history_dead_fingerprint", True)
     tables = {node.get("Relation Name") for node in nodes(matching)}

@@ -135,7 +135,7 @@ def test_unreadable_rows_are_neither_imported_nor_run(bad: list[int], ask: Ask) 
     exported = admin.get("/schedules/export").json()["items"]
     brought = admin.post("/schedules/import", json={"schedules": exported}, params={"unchecked": True}).json()
     assert (len(brought["refused"]), brought["changed"] + brought["unchanged"]) == (len(DEPTHS), 1)
-    assert "not shown" in brought["refused"][0]["problem"]
+    assert "hidden in the export" in brought["refused"][0]["problem"]
     assert admin.post("/schedules/deep:3000/run").status_code == 422
 
 
